@@ -64,7 +64,7 @@ class Clock(simpy.Environment):
     Events are pushed into SimPy's queue directly, because `timeout` takes a delay, and `now + (time - now)` is not
     always `time`. `schedule` has two priorities, and the order of events needs five.
 
-    Events whose times differ by rounding only happen at one instant, in the order of their ranks. `interval` is the
+    Events whose times differ by rounding only happen in the order of their ranks. `interval` is the
     time between rounds [s].
     """
 
@@ -108,19 +108,23 @@ class Clock(simpy.Environment):
         return False
 
     def _join(self) -> None:
-        """Give all events of the next instant the same time: that of the horizon, or else the latest of their times.
+        """Give the events of the next instant the same time if their times are not in the order of their ranks.
 
-        No round is among them: `at` puts every event at the instant of a round on the round.
+        This is the time of the horizon, or else the first time. No round is among these events: `at` puts every event
+        at the instant of a round on the round.
         """
         first = self._queue[0][0]
         latest = first + JOINED * slack(first)
         events = []
         while self._queue and self._queue[0][0] <= latest:
             events.append(heappop(self._queue))
-        horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
-        instant = horizon[0] if horizon else events[-1][0]
-        for _, rank, place, event in events:
-            heappush(self._queue, (instant, rank, place, event))
+        places = [(rank, place) for _, rank, place, _ in events]
+        if places != sorted(places):
+            horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
+            instant = horizon[0] if horizon else first
+            events = [(instant, rank, place, event) for _, rank, place, event in events]
+        for event in events:
+            heappush(self._queue, event)
 
 
 def check_range(time: float, interval: float, what: str, *names: str) -> None:

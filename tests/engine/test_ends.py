@@ -314,8 +314,8 @@ def completions(cluster: Cluster, *jobs: Job, policy: Policy | None = None, **ru
 @pytest.mark.parametrize("policy", [Fifo(), AtEveryRound(), Sia()])
 @pytest.mark.parametrize("duration", [LONG / 2, LONG, 10 * LONG])
 def test_jobs_wait_for_a_recorded_repair(policy: Policy, duration: float) -> None:
-    """A long outage gives the result of a short one, later."""
-    ends = completions(failing((1, 0.0, duration)), WIDE, replace(BESIDE, submit_time=duration), policy=policy)
+    """A long outage gives the result of a short one, later. FIFO holds back the other job, which fits beside it."""
+    ends = completions(failing((1, 0.0, duration)), WIDE, BESIDE, policy=policy)
     start = -(-duration // 60) * 60
     assert ends[0] == start + 630.0
     assert ends[1] is not None

@@ -12,10 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.checks.clocks import difference_on_clock
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
+from polluxsim.policies.contract.view import traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result, Status
 from polluxsim.workloads.workload import Job, Workload
@@ -102,23 +104,30 @@ def test_nothing_starts_before_it_is_submitted(interval: float, times: list[floa
     )
 
 
-def twice_as_slow(job: Job) -> Job:
+def slower(job: Job, clock: float) -> Job:
     times = {name: getattr(job, name) for name in ("submit_time", "deadline", "time_limit")}
-    return replace(job, **{name: None if time is None else 2 * time for name, time in times.items()})
+    return replace(job, **{name: None if time is None else clock * time for name, time in times.items()})
 
 
-# Not Pollux, whose fit has a start and bounds in seconds.
-@given(policies.filter(lambda name: not name.startswith("pollux")), cases())
-@draws(20)
-def test_twice_the_times_give_twice_the_completion_times(name: str, case: tuple[Cluster, Workload]) -> None:
+def learns(name: str) -> bool:
+    """Return whether agents learn under a policy. Their fit has a start and bounds in seconds."""
+    return traits_of(POLICIES[name]()).adaptive
+
+
+@given(policies.filter(lambda name: not learns(name)), cases(), st.sampled_from([2.0, 3.0, 0.1, 1 / 7]))
+@draws(40)
+def test_a_factor_on_all_times_is_a_factor_on_the_completion_times(
+    name: str, case: tuple[Cluster, Workload], clock: float
+) -> None:
+    """Only the factor 2 changes no digit. `polluxsim check` has the same law for all kinds of worlds."""
     cluster, workload = case
-    slow = {key: replace(profile, seconds=2 * profile.seconds, name=profile.name) for key, profile in PROFILES.items()}
-    late = Workload(tuple(map(twice_as_slow, workload.jobs)))
-    policy = BY_CLOCK[name](2.0) if name in BY_CLOCK else POLICIES[name]()
+    profiles = {key: replace(each, seconds=clock * each.seconds, name=each.name) for key, each in PROFILES.items()}
+    late = Workload(tuple(slower(job, clock) for job in workload.jobs))
+    policy = BY_CLOCK[name](clock) if name in BY_CLOCK else POLICIES[name]()
     once = simulate(workload, PROFILES, cluster, POLICIES[name](), seed=3)
-    rules = EngineSettings(round_interval=120.0, restart_delay=60.0)
-    twice = simulate(late, slow, cluster, policy, settings=rules, seed=3)
-    assert [job.jct and 2 * job.jct for job in once.job_records] == [job.jct for job in twice.job_records]
+    rules = EngineSettings(round_interval=60.0 * clock, restart_delay=30.0 * clock)
+    scaled = simulate(late, profiles, cluster, policy, settings=rules, seed=3)
+    assert difference_on_clock(once, scaled, clock) is None
 
 
 # Not QSSF, which goes by them.

@@ -93,9 +93,9 @@ def test_afs_gives_everybody_a_gpu_and_the_rest_by_gain() -> None:
     does_not = ((1, 1.0), (2, 1.1), (3, 1.2), (4, 1.3))
     jobs = elastic("short", 0.0, 60.0, speeds=does_not), elastic("long", 0.0, 6000.0, speeds=scales)
     assert first_counts(Afs(), *jobs) == {"short": 1, "long": 5}
-    # Where both scale alike, they take turns.
+    # Where both scale alike, the shorter job wins each tie: with 3 and 2 GPUs, both would gain a third.
     alike = elastic("short", 0.0, 60.0, speeds=scales), elastic("long", 0.0, 6000.0, speeds=scales)
-    assert first_counts(Afs(), *alike) == {"short": 3, "long": 3}
+    assert first_counts(Afs(), *alike) == {"short": 4, "long": 2}
 
 
 def test_leases_end_and_go_to_who_is_worst_off() -> None:
