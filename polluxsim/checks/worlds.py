@@ -292,7 +292,9 @@ def drawn(number: int, allowed: Allowed) -> World:
     else:
         jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
     if number % EARLIER_OF == EARLIER:
-        jobs = _some_from_before(jobs, nodes, np.random.default_rng([STREAM, number, EARLIER]))
+        # A node of a drawn number may have a GPU type that the job cannot use.
+        known_nodes = () if types else nodes
+        jobs = _some_from_before(jobs, known_nodes, np.random.default_rng([STREAM, number, EARLIER]))
     is_fixed = range(len(nodes) if least is None else 0)
     return World(
         nodes,
@@ -310,7 +312,7 @@ def drawn(number: int, allowed: Allowed) -> World:
 
 
 def _some_from_before(jobs: Sequence[Job], nodes: Sequence[int], rng: np.random.Generator) -> list[Job]:
-    """Return jobs of which about two thirds run or wait at the start of the run."""
+    """Return jobs of which about two thirds run or wait at the start of the run, some on a known one of the nodes."""
     return [_from_before(job, nodes, rng) if rng.random() < 2 / 3 else job for job in jobs]
 
 
@@ -326,9 +328,10 @@ def _from_before(job: Job, nodes: Sequence[int], rng: np.random.Generator) -> Jo
     past = Past.running(-ran, job.num_replicas, progress)
     if kind == "waits again":
         past = replace(past, state="pending")
-    node = int(rng.integers(len(nodes)))
-    if kind == "runs on a node" and nodes[node] >= job.num_replicas:
-        past = replace(past, placement=((node, job.num_replicas),))
+    if kind == "runs on a node" and nodes:
+        node = int(rng.integers(len(nodes)))
+        if nodes[node] >= job.num_replicas:
+            past = replace(past, placement=((node, job.num_replicas),))
     return replace(job, submit_time=submit_time, past=past)
 
 

@@ -36,11 +36,10 @@ def place_running_jobs(state: State) -> None:
                 what = f"it cannot run on its GPUs at the start of the run: {error}"
                 raise state.scenario.workload.error(job.job, what) from error
             moves.append(move._replace(delay=0.0))
-    state.place(sorted(moves, key=lambda move: move.job.order))
     gpus_placed = [_gpus_of(job) for job in placements]
     gpus_without_room = [_gpus_of(job) for job, _ in running if job not in placements]
     gpus_pending = [job.job.num_replicas for job, past in entries if not past.is_running]
-    state.before_run = BeforeRun(
+    numbers = BeforeRun(
         running=len(gpus_placed),
         running_gpus=sum(gpus_placed),
         without_room=len(gpus_without_room),
@@ -48,6 +47,7 @@ def place_running_jobs(state: State) -> None:
         pending=len(gpus_pending),
         pending_gpus=sum(gpus_pending),
     )
+    state.start_with(sorted(moves, key=lambda move: move.job.order), numbers)
 
 
 def _start_of(entry: tuple[ActiveJob, Past]) -> tuple[float, int]:

@@ -160,6 +160,11 @@ class State:
             if job.placement:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 
+    def start_with(self, moves: Collection[Move], before_run: BeforeRun) -> None:
+        """Place the jobs that run at the start of the run, and keep the numbers of the jobs from before it."""
+        self.before_run = before_run
+        self.place(moves)
+
     def release(self, job: ActiveJob, warning: float = 0.0, *, is_crash: bool = False) -> None:
         """Take all GPUs of a job after a failure of its nodes, or of the job itself if `is_crash`.
 
