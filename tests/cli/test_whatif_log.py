@@ -65,7 +65,7 @@ def test_one_command_from_the_log_to_the_page(
     assert main(["log", "whatif", "sacct.txt", "--nodes", "3", *more]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "│ policy │ nodes │ load │ failures │ mean wait │ p50 wait │ p99 wait │" in told.replace("┃", "│")
-    assert "failures as in drawn: raises the p50 wait from" in told
+    assert "failures as in drawn with rate=2000: raises the p50 wait from" in told
     rare = ["--failures", "off,on", "--policies", "fifo", "seed=1"]
     assert main(["log", "whatif", "sacct.txt", "--nodes", "3", *rare]) == 0
     assert "failures as in rsc-1: no node fails in this replay; try" in " ".join(capsys.readouterr().out.split())
