@@ -189,11 +189,16 @@ def _was_preempted(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether the job exceeds the quota of its queue and the GPUs that its queue may borrow."""
+    """Return whether the job exceeds the GPUs that its queue may get, and its quota, or other queues borrowed GPUs.
+
+    Without reclaims, the quota of a queue may be lent while all idle GPUs are of queues that lend none.
+    """
     used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
     numbers = reason.numbers
     exceeds_quota = used + job.num_replicas > numbers.get("quota", inf)
-    return exceeds_quota and job.num_replicas > numbers.get("gpus_available", inf)
+    others = [other.reason.numbers for other in seen.jobs if other.queue != job.queue and other.reason is not None]
+    is_lent = any(other.get("queue_gpus", 0) > other.get("quota", inf) for other in others)
+    return (exceeds_quota or is_lent) and job.num_replicas > numbers.get("gpus_available", inf)
 
 
 def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool:

@@ -13,7 +13,7 @@ from polluxsim.common.errors import InvalidConfigError, check_choice, check_rang
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tenants.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
@@ -85,6 +85,11 @@ class Quotas:
         check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
         check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
+
+    @property
+    def traits(self) -> Traits:
+        """Return the traits of the policy, which depend on its rules of preemption."""
+        return Traits(never_preempts=self.within_queue == NEVER and self.reclaim == NEVER)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if the quotas have no effect.
