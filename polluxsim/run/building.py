@@ -242,7 +242,7 @@ def _first_cause(error: BaseException) -> str:
 
 
 def _why_missing(target: str) -> str:
-    """Return why there is no class with a dotted name, and what to do; "" if there is, or its module is not imported."""
+    """Return why there is no class with a dotted name, and what to do; "" if there is, or nothing was imported."""
     module, _, name = target.rpartition(".")
     if module.endswith(".py"):
         return f"must be a module without .py, and a class: {module.removesuffix('.py')}.{name}"
