@@ -281,16 +281,28 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
 
 
 def check_any_ran(infos: Mapping[Path, Mapping[str, Any]]) -> None:
-    """Raise NothingRanError if no job of some run ever got a GPU. `infos` contains the content of each run.json."""
-    without = [folder for folder, info in infos.items() if (info.get("summary") or {}).get("gpu_hours") == 0]
+    """Raise NothingRanError if jobs of some run were submitted, and none of them ever got a GPU.
+
+    `infos` contains the content of each run.json.
+    """
+    without = [folder for folder, info in infos.items() if _nothing_ran(info.get("summary") or {})]
     if not without:
         return
-    names = listed((folder.name for folder in without), MOST_NAMED)
-    of_sweep = f"{len(without)} of {len(infos)} runs ({names})" if len(infos) > 1 else names
+    names, run = listed((folder.name for folder in without), MOST_NAMED), str(without[0])
+    if len(infos) > 1:
+        names, run = f"{len(without)} of {len(infos)} runs ({names})", "RUN"
     raise NothingRanError(
-        f"{of_sweep}: no job ever got a GPU, so that the metrics say nothing about the policy; 'polluxsim why "
-        f"{without[0]} JOB' tells why a job waited"
+        f"{names}: no job ever got a GPU, so that the metrics say nothing about the policy; 'polluxsim why {run} JOB' "
+        "tells why a job waited"
     )
+
+
+def _nothing_ran(summary: Mapping[str, Any]) -> bool:
+    """Return whether jobs of a run were submitted, and none of them got a GPU, given the metrics of the run."""
+    if "gpu_hours" not in summary or summary["gpu_hours"] > 0:
+        return False
+    num_submitted: int = summary["num_jobs"] - len(summary["not_submitted"])
+    return num_submitted > 0
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:

@@ -159,7 +159,7 @@ def _not_active(what: str, job_id: object) -> InvalidAllocationError:
         return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active")
     if isinstance(name := getattr(job_id, "job_id", None), str):
         return InvalidAllocationError(f"{what} the view of job {name!r}, must name the job: use job.job_id")
-    return InvalidAllocationError(f"{what} job {short(job_id)}, must be the name of an active job: use job.job_id")
+    return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active; name a job by job.job_id")
 
 
 def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ...]:

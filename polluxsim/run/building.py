@@ -242,13 +242,13 @@ def _first_cause(error: BaseException) -> str:
 
 
 def _why_missing(target: str) -> str:
-    """Return why there is no class with a dotted name, and what to do; "" if its module cannot be imported."""
+    """Return why there is no class with a dotted name, and what to do; "" if there is, or nothing was imported."""
     module, _, name = target.rpartition(".")
     if module.endswith(".py"):
         return f"must be a module without .py, and a class: {module.removesuffix('.py')}.{name}"
     if not module or not all(part.isidentifier() for part in target.split(".")):
         return "must be the dotted name of a class, like module.Class"
-    if module in sys.modules:
+    if module in sys.modules and not hasattr(sys.modules[module], name):
         return f"does not exist: {module} has no class {name}{_near(name, sys.modules[module])}"
     top = module.partition(".")[0]
     if top not in sys.modules and find_spec(top) is None:

@@ -284,7 +284,7 @@ TABLE = pd.DataFrame(
         ({"policy": 3}, "policy is 3, must be a name"),
         ({"policy": polluxsim.cluster()}, "policy is cluster(), must be a choice of policy"),
         ({"cluster": 16}, "cluster is 16, must be a name"),
-        ({"cluster": (0, 4)}, "0 nodes"),
+        ({"cluster": (0, 4)}, "cluster.num_nodes is 0, must be a whole number from 1"),
         ({"cluster": (2.5, 4)}, "cluster.num_nodes is 2.5, must be a whole number"),
         ({"settings": {"horizon": 3}}, "settings is {'horizon': 3}, must be a name"),
         ({"settings": polluxsim.settings(interval=3)}, "engine.interval is not a setting of"),

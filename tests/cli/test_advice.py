@@ -66,7 +66,7 @@ MESSAGES = {
     "a batch size": ([*OWN, "policy=assigns"], "the agent of a job chooses its batch size, which agent=NAME selects"),
     "views as keys": ([*OWN, "policy=keys"], "gave GPUs to the view of job 'a', must name the job: use job.job_id"),
     "views to reject": ([*OWN, "policy=rejects"], "rejected the view of job 'a', must name the job: use job.job_id"),
-    "numbers as keys": ([*OWN, "policy=numbers"], "gave GPUs to job 0, must be the name of an active job"),
+    "numbers as keys": ([*OWN, "policy=numbers"], "gave GPUs to job 0, which is not active; name a job by job.job_id"),
     "a missing class": ([*OWN, "policy=missing"], "own_advice has no class Missing; it has Assigns, Keys, "),
     "a file as module": ([*OWN, "policy=py.missing"], "must be a module without .py, and a class: own_advice.Missing"),
     "a missing module": ([*OWN, "policy=elsewhere"], "there is no module no_such_module; start in the folder of"),

@@ -593,9 +593,10 @@ def test_a_policy_that_asks_for_no_nodes_of_an_elastic_cluster_is_told(
     assert run(*common, f"workload.path={small}", "hydra.run.dir=all", "cluster.least_nodes=16") == 0
     large = write_jobs(run_in / "large.csv", "a,0,cifar10,8,4096")
     assert capsys.readouterr().err == ""
-    assert run(*common, f"workload.path={large}", "hydra.run.dir=none") == 0
+    assert run(*common, f"workload.path={large}", "hydra.run.dir=none") == 1
     printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
+    assert printed.count("\n") == 2
+    assert "none: no job ever got a GPU" in printed
     assert "none: cut off, as none of the 1 jobs left" in printed
     assert "only 1 of up to 16 nodes are up, as the policy asked for no more" in printed
 
