@@ -10,6 +10,7 @@ from itertools import zip_longest
 from math import isclose
 
 from polluxsim.checks.worlds import World
+from polluxsim.common.instants import sort_key
 from polluxsim.policies.contract.view import Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import Scaled
 from polluxsim.records.results import AllocationRecord, Result
@@ -60,8 +61,15 @@ def difference_on_clock(once: Result, scaled: Result, clock: float) -> str | Non
 def _pairs(
     once: Sequence[AllocationRecord], scaled: Sequence[AllocationRecord]
 ) -> Iterator[tuple[AllocationRecord | None, AllocationRecord | None]]:
-    """Yield the records of both runs side by side, and None beyond the end of the shorter one."""
-    return zip_longest(once, scaled)
+    """Yield the records of both runs side by side, and None beyond the end of the shorter one.
+
+    Records of one instant are in order of the jobs, because rounding may change the order of completions.
+    """
+    return zip_longest(sorted(once, key=_place), sorted(scaled, key=_place))
+
+
+def _place(record: AllocationRecord) -> tuple[float, str, tuple[int, ...]]:
+    return sort_key(record.time), record.job, record.nodes
 
 
 def _placed(record: AllocationRecord) -> tuple[object, ...]:

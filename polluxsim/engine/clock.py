@@ -118,8 +118,8 @@ class Clock(simpy.Environment):
         events = []
         while self._queue and self._queue[0][0] <= latest:
             events.append(heappop(self._queue))
-        places = [(rank, place) for _, rank, place, _ in events]
-        if places != sorted(places):
+        ranks = [rank for _, rank, _, _ in events]
+        if ranks != sorted(ranks):
             horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
             instant = horizon[0] if horizon else first
             events = [(instant, rank, place, event) for _, rank, place, event in events]
