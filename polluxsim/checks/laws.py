@@ -455,7 +455,8 @@ def laws_of_preemption(world: World, traits: Traits) -> list[Law]:
 class NoCycle(Law):
     """While no event happens, no state recurs after another state.
 
-    Under a policy that slices time, jobs may take turns, so the law applies while no job waits.
+    Under a policy that slices time, jobs may take turns, also on GPUs of several types. The law then applies to
+    clusters of one type, while no job waits.
 
     A state is the set of running jobs with the numbers of their GPUs, or with their GPUs by node. Arrivals, ends and
     changes of nodes are events, and so are the further events that end the validity of the decision (`outdated_by`).
@@ -473,7 +474,7 @@ class NoCycle(Law):
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield a finding if the state of this round was left before, and no event happened since."""
-        jobs_take_turns = self.slices_time and any(map(seen.waits, seen.jobs))
+        jobs_take_turns = self.slices_time and (len(seen.up) > 1 or any(map(seen.waits, seen.jobs)))
         if self._has_event(seen) or jobs_take_turns:
             self._by_number.clear()
             self._by_node.clear()

@@ -169,10 +169,13 @@ class Quotas:
         rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
         cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
         cohort.admit()
+        placements = cohort.placements()
+        # Since before a fork, a job may share GPUs that another job gave back. A started job then lacks GPUs.
+        is_complete = all(placements[job_id] for job_id in cohort.started)
         decision = Decision(
-            cohort.placements(),
+            placements,
             others_keep=True,
-            valid_until=inf,
+            valid_until=inf if is_complete else view.time,
             outdated_by=Change.JOBS_OR_NODES,
             explain=cohort.reasons,
         )
