@@ -82,7 +82,7 @@ def read_target(text: str) -> Target:
         raise InvalidInputError(f"--target is {short(text)}, must be {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
     bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
-    if quantity != "rho" and NUMBER.fullmatch(value):
+    if quantity != "rho" and NUMBER.fullmatch(value) and bound:
         what = f"--target bounds {quantity or makespan} by {value}, which has no unit"
         raise InvalidInputError(f"{what}; write {value}s, {value}min or {value}h")
     if bound is None or (bound == 0 and sign == "<"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ def suspicious(config: Mapping[str, Any], workload: Workload) -> list[str]:
     sentences = [sentence for each in durations if (sentence := _suspicion(each, interval))]
     horizon = config.get("engine", {}).get("horizon")
     if isinstance(horizon, int | float):
-        sentences += _of_horizon(horizon, workload.jobs)
+        sentences += _of_horizon(horizon, interval, workload.jobs)
     return [*sentences, *_of_times(workload)]
 
 
@@ -133,14 +133,20 @@ def _meant(given: _Duration) -> str:
     return min(sizes, key=ratio)
 
 
-def _of_horizon(horizon: float, jobs: Iterable[Job]) -> Iterator[str]:
-    """Yield a sentence if the end of a run is so early that it is probably given in hours."""
-    every = list(jobs)
-    late = sum(job.submit_time >= horizon for job in every)
-    too_long = sum(job.submit_time < horizon < job.submit_time + (job.duration or 0) for job in every)
-    if horizon < HOUR and (late or (every and too_long == len(every))):
-        what = f"{late} of {len(every)} jobs are submitted later" if late else "no job can complete before it"
-        yield f"engine.horizon is {horizon:g} s, and {what}; for {horizon:g} h, write {horizon:g}h"
+def _of_horizon(horizon: float, interval: object, jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield a sentence if the end of a run is so early that it is probably given in hours.
+
+    The duration of a job with a profile is unknown here and counts as 0.
+    """
+    if horizon >= HOUR or not jobs:
+        return
+    if isinstance(interval, int | float) and horizon <= interval:
+        what = f"the first round is at {interval:g} s"
+    elif all(job.submit_time + (job.duration or 0.0) >= horizon for job in jobs):
+        what = "no job can complete before it"
+    else:
+        return
+    yield f"engine.horizon is {horizon:g} s, and {what}; for {horizon:g} h, write {horizon:g}h"
 
 
 def _of_times(workload: Workload) -> Iterator[str]:

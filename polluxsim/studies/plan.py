@@ -135,8 +135,8 @@ class Composer:
             if (explained := composing_error(error, words)) is None:
                 raise
             what = str(explained)
-            names_a_setting = any(word.partition("=")[0] in what for word in overrides)
-            raise InvalidConfigError(what if names_a_setting else f"{' '.join(overrides)}: {what}") from error
+            begins_with_word = any(what.startswith((f"{word} ", f"{word}:")) for word in overrides)
+            raise InvalidConfigError(what if begins_with_word else f"{' '.join(overrides)}: {what}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         """Compose a configuration from a copy of the configuration with the same entries."""

@@ -77,7 +77,8 @@ def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named()
     last = frame.assign(folder=[f"run-{number}" for number in range(len(frame))]).iloc[::-1]
     assert set(settings_table(last).baselines.values()) == {"p = −10"}
     assert set(settings_table(last, baseline="run-1").baselines.values()) == {"p = −1"}
-    with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=3'; give KEY=VALUE or one of p = 1"):
+    message = r"no run is the baseline 'policy.p=3'; give a setting that a run has, or one of p = 1"
+    with pytest.raises(InvalidInputError, match=message):
         settings_table(frame, baseline="policy.p=3")
     with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=\['"):
         settings_table(frame, baseline="policy.p=[")

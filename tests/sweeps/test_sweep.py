@@ -388,7 +388,9 @@ def test_composing_quickly_gives_what_hydra_gives(overrides: str) -> None:
 
 
 def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfigError, match=r"policy=fifo policy\.p=1: there is no setting 'policy\.p'"):
+    with pytest.raises(
+        InvalidConfigError, match=r"policy=fifo policy\.p=1: no chosen policy has the setting policy\.p"
+    ):
         run_sweep([["policy=fifo"], ["policy=fifo", "policy.p=1"]], tmp_path / "out")
     with pytest.raises(InvalidConfigError, match=r"^policy=fif is unknown"):
         run_sweep([["policy=fifo"], ["policy=fif"]], tmp_path / "out")

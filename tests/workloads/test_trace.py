@@ -177,8 +177,8 @@ def test_what_types_of_a_log_stand_for_can_be_said(tmp_path: Path) -> None:
     own = TraceReplay(path, gpu_types={"A100": "a100-80", "tesla_t4": ""}).load({}).jobs
     assert [job.gpu_types for job in own[:3]] == [("a100-80",), ("a100-80",), ()]
     assert not any(job.gpu_types for job in TraceReplay(path, gpu_types=None).load({}).jobs)
-    with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types\.a100 is 80, must be the name"):
-        TraceReplay(path, gpu_types={"a100": 80}).load({})
+    with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types\.a100 is 8\.5, must be the name"):
+        TraceReplay(path, gpu_types={"a100": 8.5}).load({})
     with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types names GPU type 'a1000', which is not"):
         TraceReplay(path, gpu_types={"a1000": "a100-80"}).load({})
 

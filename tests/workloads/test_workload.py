@@ -264,8 +264,8 @@ def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
         ("time", pa.array([2**45], pa.timestamp("s")), "not a Parquet file"),
         ("time", pa.array([b"12"]), "line 1: column 'time' is b'12'"),
         ("num_replicas", pa.array([True]), "line 1: column 'num_replicas' is True"),
-        ("after", pa.array([[1, 2]]), "line 1: column 'after' is [1, 2], must be names"),
-        ("gpu_types", pa.array([7]), "line 1: column 'gpu_types' is 7, must be names"),
+        ("after", pa.array([[1.5, 2.5]]), "line 1: column 'after' is [1.5, 2.5], must be names"),
+        ("gpu_types", pa.array([7.5]), "line 1: column 'gpu_types' is 7.5, must be names"),
     ],
 )
 def test_a_parquet_file_of_odd_values_is_one_clear_line(
