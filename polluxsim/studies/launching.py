@@ -404,12 +404,13 @@ def _ray_started(launcher: Launcher, name: str) -> Iterator[None]:
         yield
         return
     import ray  # noqa: PLC0415  (slow to load)
-    from hydra_plugins.hydra_ray_launcher._launcher_util import start_ray  # noqa: PLC0415  (installed with Ray only)
 
     was_there = ray.is_initialized()
     try:
         with handlers_kept():  # Ray sets a handler of SIGTERM that ends the process
-            start_ray(launcher.ray_cfg.init)  # type: ignore[attr-defined]
+            if not was_there:
+                settings: Any = OmegaConf.to_container(launcher.ray_cfg.init)  # type: ignore[attr-defined]
+                ray.init(**settings)
         yield
     finally:
         if not was_there:
