@@ -7,7 +7,7 @@ from dataclasses import asdict
 from math import isclose
 
 from polluxsim.checks.findings import Fault, Finding
-from polluxsim.checks.laws import SLACK
+from polluxsim.checks.law import SLACK
 from polluxsim.checks.worlds import World, shifted
 from polluxsim.hardware.restarts import ROUND_INTERVAL
 from polluxsim.metrics.summary import summarise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -12,8 +11,6 @@ from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
-    CPU,
-    GPU,
     ONLY_GPUS,
     BadRowError,
     Clock,
@@ -27,21 +24,8 @@ from polluxsim.logs.formats.base import (
     oddities_of_times,
 )
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
-from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
-
-QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?", re.ASCII)
-"""A Kubernetes quantity like 500m, 64Gi or 1e3 (apimachinery, resource.Quantity)."""
-
-UNITS: dict[str | None, float] = {
-    None: 1.0,
-    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", start=1)},
-    **{unit: 1000.0**-power for power, unit in enumerate("mun", start=1)},
-    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", start=1)},
-}
-"""Values of the units of quantities."""
-
-LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}  # largest amounts read: cores, bytes, GPUs
-GIGA = 1e9  # a GB [bytes]
+from polluxsim.logs.formats.kubernetes_resources import NOTHING, Resources, of_pod
+from polluxsim.logs.formats.log_rows import parsed
 
 FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
 """Reasons in Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
@@ -66,99 +50,6 @@ EXTRAS = (
 def extras_of(**values: object) -> tuple[object, ...]:
     """Return values in the order of `EXTRAS`; None for a name without a value."""
     return tuple(values.get(name) for name in EXTRAS)
-
-
-HOST_RESOURCES = ("cpu", "memory", "pods", "storage")
-HOST_PREFIXES = ("hugepages-", "attachable-volumes-", "ephemeral-storage")
-"""Names and beginnings of names of resources that every node has, and that are no accelerators."""
-
-
-class Resources(NamedTuple):
-    """GPUs, CPUs and memory of all pods [GPUs; cores; GB]; CPUs and memory are None if not stated."""
-
-    gpus: float
-    cpus: float | None
-    memory: float | None
-    others: Mapping[str, float] = {}  # amounts of other accelerators by name
-
-    @classmethod
-    def of(cls, row: JsonRow) -> Resources:
-        """Return the resources in a list by name, like {"cpu": "8", "nvidia.com/gpu": "4"}.
-
-        Quotas write the same amount a second time, as requests.nvidia.com/gpu.
-        """
-        accelerators = dict[str, float]()
-        for name in row.values:
-            resource = name.removeprefix("requests.")
-            if resource in HOST_RESOURCES or resource.startswith(HOST_PREFIXES) or "/" not in resource:
-                continue
-            amount = _quantity(row, name, "gpu")
-            accelerators[resource] = max(accelerators.get(resource, 0.0), amount)
-        gpus = sum(amount for name, amount in accelerators.items() if name.endswith("/gpu"))
-        others = {name: amount for name, amount in accelerators.items() if amount and not name.endswith("/gpu")}
-        cpus = _quantity(row, "cpu", "cpu") if row.has("cpu") else None
-        memory = _quantity(row, "memory", "memory") / GIGA if row.has("memory") else None
-        return cls(gpus, cpus, memory, others)
-
-    def times(self, count: int) -> Resources:
-        """Return the resources of several equal pods."""
-        return Resources(
-            count * self.gpus,
-            None if self.cpus is None else count * self.cpus,
-            None if self.memory is None else count * self.memory,
-            {name: count * amount for name, amount in self.others.items()},
-        )
-
-    def plus(self, other: Resources) -> Resources:
-        """Return the resources of both."""
-        others = dict(self.others)
-        for name, amount in other.others.items():
-            others[name] = others.get(name, 0.0) + amount
-        return Resources(self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), others)
-
-    def gpus_of(self, units: Sequence[Unit]) -> float:
-        """Return the GPUs, with the other resources that count as GPUs."""
-        total = 0.0
-        for unit in units:
-            if unit.resource == GPU:
-                amount = self.gpus
-            elif unit.resource == CPU:
-                amount = self.cpus or 0.0
-            else:
-                amount = self.others.get(unit.resource, 0.0)
-            total += unit.gpus * amount
-        return total
-
-    def why_none(self, units: Sequence[Unit]) -> str:
-        """Return why nothing of these resources counts as a GPU, with the names of other accelerators."""
-        if Unit(CPU) in units:
-            return "no CPU"
-        if not self.others:
-            return Reason.NO_GPU
-        names = sorted(self.others)
-        return f"no GPU, but {', '.join(names)}; count them with --unit {GPU},{names[0]}"
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    """Return the sum of two amounts, of which either may be unknown; None if both are."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
-
-
-NOTHING = Resources(0.0, None, None)
-
-
-def _quantity(row: JsonRow, key: str, kind: str) -> float:
-    """Return an amount of a resource [cores, bytes or GPUs]; `kind` is a key of `LIMITS`."""
-    value = row.value(key)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return row.within(key, 0, LIMITS[kind])
-    match = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    amount = float(match[1]) * UNITS[match[2]] if match else -1.0
-    if not 0 <= amount <= LIMITS[kind]:
-        raise row.error(key, f"a quantity like 4, 500m or 64Gi, up to {LIMITS[kind]:g}")
-    return amount
 
 
 def name_with_namespace(metadata: JsonRow) -> str:
@@ -305,19 +196,6 @@ def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[Resources, int, str |
             resources = of_pod(podset.child("template").child("spec")).times(count)
         total, pods = total.plus(resources), pods + count
     return total, pods, flavors.pop() if len(flavors) == 1 else None
-
-
-def of_pod(spec: JsonRow) -> Resources:
-    """Return the resources that the containers of a pod request, without init containers.
-
-    A resource without a request has its limit.
-    """
-    total = NOTHING
-    for container in spec.children("containers"):
-        resources = container.child("resources")
-        limits, requests = resources.child("limits"), resources.child("requests")
-        total = total.plus(Resources.of(requests.part({**limits.values, **requests.values}, "")))
-    return total
 
 
 def _past_execution(status: JsonRow) -> float:

@@ -31,13 +31,12 @@ from polluxsim.logs.formats.kubernetes import (
     EXTRAS,
     LIST,
     POD,
-    Resources,
     extras_of,
     instant,
     name_with_namespace,
-    of_pod,
     owner_of,
 )
+from polluxsim.logs.formats.kubernetes_resources import Resources, of_pod
 
 JOB_LABELS = (
     "kueue.x-k8s.io/pod-group-name",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from itertools import islice
@@ -17,7 +17,6 @@ from polluxsim.logs.formats.base import (
     ENDED,
     GPU,
     ONLY_GPUS,
-    BadRowError,
     Clock,
     Dropped,
     Entry,
@@ -29,7 +28,7 @@ from polluxsim.logs.formats.base import (
     oddities_of_times,
     source_files,
 )
-from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
+from polluxsim.logs.formats.json_rows import is_json, json_rows
 from polluxsim.logs.formats.log_rows import (
     MAX_GPUS,
     Layout,
@@ -42,6 +41,7 @@ from polluxsim.logs.formats.log_rows import (
     read_time,
 )
 from polluxsim.logs.formats.opening import open_log
+from polluxsim.logs.formats.slurm_json import ARRAY_LIMIT, sacct_cells
 
 STATES = {
     **ENDED,
@@ -74,9 +74,6 @@ THROTTLE = re.compile(rb"(\d+)_\[[^\]%]*%(\d+)\]")
 """The rest of a job array that waits because not all jobs may run at once: 12_[4-9%2]."""
 
 MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
-
-ARRAY_LIMIT = "array.limits.max.running.tasks"
-"""Key of `sacct --json` for the jobs of an array that may run at once, a column of its rows here."""
 
 GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
 """One entry of a TRES list for GPUs, of one type or of all."""
@@ -374,7 +371,7 @@ class SlurmFormat(TableFormat):
             yield from super().entries(path, zone)
             return
         for row in json_rows(path, "jobs", zone):
-            yield parsed(row, lambda row: self.parse(_cells(row)))
+            yield parsed(row, lambda row: self.parse(sacct_cells(row)))
 
 
 def _stated_offset(paths: Iterable[Path]) -> str | None:
@@ -440,116 +437,6 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
 def _gang_of(job: LogJob) -> str:
     """Return the id of a heterogeneous job; empty for other jobs."""
     return job.job.partition("+")[0] if "+" in job.job else ""
-
-
-@dataclass(frozen=True)
-class _JsonCells(LogRow):
-    """A job of `sacct --json` as a row of sacct's text. Errors name the key of each column."""
-
-    def error(self, column: str, allowed: str) -> BadRowError:
-        reason = f"key {KEYS.get(column, column)!r} is not {allowed}"
-        return BadRowError(self.path, self.line, reason, self.values.get(column, ""))
-
-
-KEYS = {
-    "JobID": "job_id",
-    "JobName": "name",
-    "User": "user",
-    "Account": "account",
-    "Partition": "partition",
-    "QOS": "qos",
-    "Priority": "priority",
-    "State": "state.current",
-    "Submit": "time.submission",
-    "Eligible": "time.eligible",
-    "Start": "time.start",
-    "End": "time.end",
-    "ElapsedRaw": "time.elapsed",
-    "TimelimitRaw": "time.limit",
-    "NNodes": "allocation_nodes",
-    "Restarts": "restart_cnt",
-    "AllocTRES": "tres.allocated",
-    "ReqTRES": "tres.requested",
-}
-"""Keys of `sacct --json` by the columns of sacct's text (slurm.schedmd.com/rest_api.html, dbv0.0.37 to 0.0.43)."""
-
-
-def _cells(row: JsonRow) -> _JsonCells:
-    """Return a job of `sacct --json` as a row of sacct's text."""
-    array, het, time, tres = (row.child(key) for key in ("array", "het", "time", "tres"))
-    limits = array.child("limits").child("max").child("running")
-    cells = {column: _scalar(row, key) for column, key in KEYS.items() if "." not in key}
-    cells |= {
-        "JobID": _job_id(row, array, het),
-        "User": cells["User"] or _scalar(row.child("association"), "user"),
-        "State": _state(row.child("state")),
-        "Submit": _number_or_blank(time, "submission"),
-        "Eligible": _number_or_blank(time, "eligible"),
-        "Start": _number_or_blank(time, "start"),
-        "End": _number_or_blank(time, "end"),
-        "ElapsedRaw": _scalar(time, "elapsed"),
-        "TimelimitRaw": _scalar(time, "limit"),
-        "AllocTRES": _resources(tres, "allocated"),
-        "ReqTRES": _resources(tres, "requested"),
-        ARRAY_LIMIT: _number_or_blank(limits, "tasks"),
-    }
-    return _JsonCells(row.path, row.line, cells, row.zone)
-
-
-def _scalar(row: JsonRow, key: str) -> str:
-    """Return a text or number as text, blank if it is not set.
-
-    Since Slurm 23.02 a number may be an object {"set": …, "infinite": …, "number": …}.
-    """
-    value = row.values.get(key)
-    if isinstance(value, dict):
-        number = row.child(key)
-        if number.values.get("infinite"):
-            return "UNLIMITED"
-        return _scalar(number, "number") if number.values.get("set") else ""
-    if value is None or value == "":
-        return ""
-    if isinstance(value, str):
-        return row.free_text(key) if key == KEYS["JobName"] else row.text(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise row.error(key, "a text or a number")
-    return str(value)
-
-
-def _number_or_blank(row: JsonRow, key: str) -> str:
-    """Return a number as text, blank for 0, which Slurm writes for an unknown time or no limit."""
-    text = _scalar(row, key)
-    return "" if text == "0" else text
-
-
-def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
-    """Return the id of a job in the form of `JOB_ID`."""
-    if first := _number_or_blank(het, "job_id"):
-        return f"{first}+{_scalar(het, 'job_offset') or 0}"
-    if first := _number_or_blank(array, "job_id"):
-        if task := _scalar(array, "task_id"):
-            return f"{first}_{task}"
-        if tasks := _scalar(array, "task"):
-            return f"{first}_[{tasks}]"
-    return _scalar(row, "job_id")
-
-
-def _state(row: JsonRow) -> str:
-    """Return the state of a job. Since Slurm 23.11 the state is a list, the base state first."""
-    value = row.values.get("current")
-    if not isinstance(value, list):
-        return _scalar(row, "current")
-    if not value or not isinstance(value[0], str):
-        raise row.error("current", "a list of states")
-    return value[0]
-
-
-def _resources(tres: JsonRow, key: str) -> str:
-    """Return a list of resources as sacct's text, like cpu=8,gres/gpu:a100=4."""
-    entries = [
-        (_scalar(entry, "type"), _scalar(entry, "name"), _scalar(entry, "count")) for entry in tres.children(key)
-    ]
-    return ",".join(f"{kind}/{name}={count}" if name else f"{kind}={count}" for kind, name, count in entries if count)
 
 
 RESOURCES = ("AllocTRES", "ReqTRES", "AllocGRES")

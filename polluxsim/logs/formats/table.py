@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, check_choice, listed
 from polluxsim.common.tables import read_number
@@ -27,6 +25,7 @@ from polluxsim.logs.formats.base import (
     oddities_of_times,
     source_files,
 )
+from polluxsim.logs.formats.column_maps import KEYS, NEEDED, Source, parse_columns
 from polluxsim.logs.formats.json_rows import is_json, read_objects
 from polluxsim.logs.formats.log_rows import (
     ANY_COLUMN,
@@ -46,36 +45,6 @@ from polluxsim.logs.formats.log_rows import (
 from polluxsim.logs.formats.opening import is_standard_workload_format
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
 from polluxsim.logs.formats.swf import STATUSES as SWF_STATUSES
-
-KEYS = {
-    "job": "name of the job",
-    "submit": "submission: seconds, or a date and time",
-    "eligible": "time from which it could start",
-    "start": "start",
-    "end": "end",
-    "duration": "time on GPUs [s], or like 1-02:03:04",
-    "wait": "time from submission to start [s], or like 02:03:04",
-    "gpus": "GPUs",
-    "user": "user",
-    "tenant": "virtual cluster, account or team",
-    "partition": "part of the cluster, or queue",
-    "status": "how it ended",
-    "application": "application or recurring name of the job",
-    "gpu_type": "GPU type",
-    "nodes": "nodes",
-    "cpus": "CPUs on all nodes together",
-    "memory": "memory on all nodes together [GB]",
-    "time_limit": "time limit [s], or like 1-00:00:00",
-    "priority": "priority",
-    "qos": "quality of service",
-}
-"""Keys of a map of columns, with their meanings."""
-
-NEEDED = ("submit", "gpus")
-
-COLUMN = re.compile(r"(?P<column>[^:*]+)(?P<entries>(?::[^:*]+)*)(?:\*(?P<factor>[^:*]+))?")
-"""COLUMN, COLUMN*FACTOR for a number in another unit, COLUMN*COLUMN for a product, COLUMN:ENTRY for an entry of a list
-like 1=8,1002=2."""
 
 HEAD = 100  # rows that are read to find the columns of a table; objects in JSON may leave some out
 FIRST_EPOCH = 1e8  # numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]
@@ -104,45 +73,6 @@ NUMBERED_STATUSES: Mapping[str, Mapping[str, JobStatus | None]] = {
 
 SLURM_DATABASE = ("id_job", "time_submit", "state")
 """Columns of a table of Slurm's database, whose states are numbers."""
-
-
-class Source(NamedTuple):
-    """The source of the values of one key."""
-
-    column: str
-    entries: tuple[str, ...] = ()  # names of the entries of a list in the column; empty if the column is no list
-    factor: float = 1.0  # from the unit of the column to the unit of the key
-    other_column: str = ""  # column whose number is a further factor; empty if there is none
-
-
-def parse_columns(text: str) -> dict[str, Source]:
-    """Return a map of columns that a user writes as KEY=COLUMN,KEY=COLUMN.
-
-    Raise InvalidConfigError if the text has another form, or a key is unknown or given twice.
-
-    >>> parse_columns("submit=created_at,gpus=tres:1001:1002,time_limit=minutes*60")["gpus"]
-    Source(column='tres', entries=('1001', '1002'), factor=1.0)
-    """
-    found = dict[str, Source]()
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, rest = (part.strip() for part in pair.partition("="))
-        if not equals or not (match := COLUMN.fullmatch(rest)):
-            raise InvalidConfigError(
-                f"--columns has {pair!r}, which is not KEY=COLUMN, KEY=COLUMN*FACTOR or KEY=COLUMN:ENTRY; correct it"
-            )
-        if key not in KEYS:
-            raise InvalidConfigError(f"--columns has the unknown key {key!r}; {allowed_among(key, KEYS)}")
-        if key in found:
-            raise InvalidConfigError(f"--columns has the key {key!r} twice; give it once")
-        factor = read_number(match["factor"] or "1")
-        if factor is not None and factor <= 0:
-            raise InvalidConfigError(f"--columns has the factor {match['factor']!r} in {pair!r}; give a number above 0")
-        entries = tuple(entry.strip() for entry in match["entries"].split(":")[1:])
-        if factor is None:
-            found[key] = Source(match["column"].strip(), entries, other_column=match["factor"].strip())
-        else:
-            found[key] = Source(match["column"].strip(), entries, factor)
-    return found
 
 
 @dataclass(frozen=True)

@@ -36,29 +36,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from itertools import chain
-from math import inf
 from typing import Any, NamedTuple
 
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView, Reason
+from polluxsim.policies.tenants.terms import LOWER_PRIORITY, NEVER, Rules, Terms
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
-
-ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"  # jobs that may be preempted
-
-
-class Terms(NamedTuple):
-    """Terms of a queue in the cohort."""
-
-    quota: int = 0  # GPUs that the queue owns
-    borrowing_limit: float = inf  # most GPUs that the queue may hold beyond its quota
-    lending_limit: float = inf  # most GPUs of the quota that other queues may borrow
-    weight: float = 1.0  # for fair sharing
-
-    @property
-    def reserved(self) -> float:
-        """Return the GPUs of the quota that other queues cannot borrow."""
-        return max(self.quota - self.lending_limit, 0)
 
 
 class Kind(NamedTuple):
@@ -67,21 +51,6 @@ class Kind(NamedTuple):
     queue: str
     gpus: int  # number of GPUs that the job gets
     priority: float
-
-
-class Rules(NamedTuple):
-    """Rules of preemption. The parameters of `Quotas` describe them."""
-
-    within_queue: str = LOWER_PRIORITY
-    reclaim: str = ANY
-    fair_sharing: bool = False
-
-
-def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
-    """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""
-    mine = terms.get(queue, Terms())
-    reserved = sum(each.reserved for name, each in terms.items() if name != queue)
-    return min(mine.quota + mine.borrowing_limit, num_gpus - reserved)
 
 
 def _gpus(job: JobView) -> int:

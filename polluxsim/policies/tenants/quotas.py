@@ -14,7 +14,8 @@ from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Traits
-from polluxsim.policies.tenants.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
+from polluxsim.policies.tenants.cohort import Cohort
+from polluxsim.policies.tenants.terms import ANY, LOWER_PRIORITY, NEVER, Rules, Terms, most_gpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.pools import pool_per_type
