@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from math import inf, nextafter
 from operator import index
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, check_range, invalid_setting
-from polluxsim.common.instants import first_round
+from polluxsim.common.instants import first_round, just_after
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven
@@ -209,7 +208,7 @@ class Trial:
         self._moment, self._job_id = moment, job_id
         run, _ = moment.copied()
         self._scenario = moment.scenario
-        run.advance(before=nextafter(moment.time, inf))  # jobs that end at the time of the round have ended
+        run.advance(before=just_after(moment.time))  # jobs that end at the time of the round have ended
         jobs = {job.job_id: job for job, _ in run.active(moment.time)}
         self._job: Job | None = jobs.get(job_id)
         self.ahead = [*jobs][: [*jobs, job_id].index(job_id)]

@@ -392,7 +392,7 @@ def test_a_sweep_in_a_folder_is_that_of_the_command_line_and_is_resumed(
 def test_a_run_of_a_sweep_may_load_the_class_of_its_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "swept.py").write_text(
         "from dataclasses import dataclass\n\nfrom polluxsim.policies.ordered.classic import Fifo\n\n\n"
-        "@dataclass(frozen=True)\nclass Mine(Fifo):\n    pass\n"
+        "@dataclass\nclass Mine(Fifo):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     swept = importlib.import_module("swept")

@@ -567,7 +567,7 @@ def test_the_command_shows_a_test_to_paste(capfd: pytest.CaptureFixture[str]) ->
     ("arguments", "said"),
     [
         (["nobody.py:Mine"], "nobody.py: there is no Python file of this name"),
-        ([f"{FAULTS}:Nobody"], "'faults.Nobody' cannot be used"),
+        ([f"{FAULTS}:Nobody"], "'faults.Nobody' does not exist: faults has no class Nobody"),
         (["polux"], "policy=polux is unknown"),
         (["fifo", "--worlds", "-1"], "--worlds is -1"),
         (["fifo", "--decision-timeout", "0s"], "--decision-timeout is 0s, must be a duration above 0"),

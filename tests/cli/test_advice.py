@@ -217,7 +217,7 @@ def test_python_says_what_to_pass(here: Path) -> None:
     run, policy = polluxsim.start("w.csv", policy="fifo", **where)
     while (view := run.advance()) is not None:
         run.commit(policy.allocate(view, run.rng))
-    with pytest.raises(InvalidInputError, match=r"must be a result of polluxsim.simulate or polluxsim.read"):
-        polluxsim.compare({"a": run.result()})
+    with pytest.raises(TypeError, match=r"is of type Simulation; step it to its end, and pass its result"):
+        polluxsim.compare({"a": run})
     with pytest.raises(InvalidInputError, match="there is no run to compare"):
         polluxsim.compare({})

@@ -282,7 +282,7 @@ def test_a_policy_that_gives_too_much_is_named_with_node_and_job(
     assert not (run_in / "out").exists()
 
 
-def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, workload: Path) -> None:
+def test_a_sweep_with_a_run_that_cannot_begin_makes_no_run(run_in: Path, profiles: Path, workload: Path) -> None:
     done = in_process(
         "-m", "policy=fifo", "seed=1,-2,3", f"workload.path={workload}", f"profiles.path={profiles}",
         "hydra.sweep.dir=sweep",
@@ -290,10 +290,29 @@ def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, wo
     assert done.returncode == 2
     assert "seed is -2" in done.stderr
     assert "Traceback" not in done.stderr
-    assert {path.parent.name for path in (run_in / "sweep").glob("*/run.json")} == {
-        "0-policy=fifo,seed=1",
-        "2-policy=fifo,seed=3",
-    }
+    assert list((run_in / "sweep").glob("*/run.json")) == []
+
+
+def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, workload: Path) -> None:
+    (run_in / "fails.py").write_text(
+        "from polluxsim.policies.ordered.classic import Fifo\n\n\n"
+        "class AtSeed(Fifo):\n"
+        "    def allocate(self, view, rng):\n"
+        "        if rng.bit_generator.seed_seq.entropy == 2:\n"
+        "            raise ValueError('this seed')\n"
+        "        return super().allocate(view, rng)\n"
+    )
+    (run_in / "conf" / "policy").mkdir(parents=True)
+    (run_in / "conf" / "policy" / "fails.yaml").write_text("_target_: fails.AtSeed\n")
+    done = in_process(
+        "-m", "--config-dir", "conf", "policy=fails", "seed=1,2,3", "engine.horizon=200", f"workload.path={workload}",
+        f"profiles.path={profiles}", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "ValueError: this seed" in done.stderr
+    assert "Traceback" not in done.stderr
+    made = [path.parent.name for path in (run_in / "sweep").glob("*/run.json")]
+    assert sorted(name.partition("-")[0] for name in made) == ["0", "2"]
 
 
 OPTIONS = {

@@ -229,6 +229,7 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         down=(),
         scenario=SimpleNamespace(can_fail=False),
         shares={},
+        start_time=0.0,
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
@@ -326,6 +327,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
             "down": (),
             "scenario": SimpleNamespace(can_fail=False),
             "shares": {},
+            "start_time": 0.0,
         }
         picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]
     lines = frame(picture, 80, 24)

@@ -116,7 +116,7 @@ def test_size_takes_the_nodes_of_the_log(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = imported(tmp_path, TWO_JOBS)
-    find = ("size", "--log", log, "--target", "mean wait < 60", "--limit", "4", "--existing", "1")
+    find = ("size", "--log", log, "--target", "mean wait < 60s", "--limit", "4", "--existing", "1")
     told = printed(capsys, *find, "policy=fifo")
     assert "each node has 8 GPUs" in told
     assert "least size that meets mean wait < 60 s: 2 nodes, 5 s" in told

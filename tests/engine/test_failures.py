@@ -502,7 +502,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: Checkpoints(0.0), "engine.checkpoints.every is 0, must be a finite number > 0"),
         (
             lambda: Checkpoints("epochs"),
-            "engine.checkpoints.every is 'epochs', must be a time > 0 [s], or epoch or young-daly",
+            "engine.checkpoints.every is 'epochs', must be a time > 0 [s], a duration like 30min, "
+            "or epoch or young-daly",
         ),
         (
             lambda: Checkpoints("young-daly", 0.0),

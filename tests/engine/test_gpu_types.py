@@ -232,7 +232,11 @@ def test_a_policy_knows_what_another_start_costs():
     [
         ({"toi": 3.0}, "engine.restart_delays names application 'toi', must be one of toy; did you mean toy?"),
         ({"toy": -1.0}, "engine.restart_delays.toy is -1, must be a number from 0 to 1e+06"),
-        ({"toy": {"t4": "long"}}, "engine.restart_delays.toy.t4 is 'long', must be a number from 0 to 1e+06"),
+        (
+            {"toy": {"t4": "long"}},
+            "engine.restart_delays.toy.t4 is 'long', must be a number of seconds, or a duration with a unit like 90s, "
+            "15min, 3h or 2d",
+        ),
         (3.0, "engine.restart_delays is 3, must be delays by application"),
     ],
 )

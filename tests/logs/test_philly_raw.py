@@ -109,7 +109,7 @@ def test_object_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     ("change", "reason"),
     [
         ({"status": "Done"}, "key 'status' is not one of Pass, Killed, Failed; found 'Done'"),
-        ({"jobid": 7}, "key 'jobid' is not a name; found 7"),
+        ({"jobid": 7.5}, "key 'jobid' is not a name; found 7.5"),
         ({"user": "\ud800"}, "key 'user' is not a name"),
         (
             {"submitted_time": "yesterday"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.statistics.comparisons import settings_table
 from polluxsim.studies.log_replays import (
     CalibrateRequest,
+    Calibration,
     Case,
     LogWhatIf,
     LogWhatIfRequest,
@@ -32,6 +32,7 @@ from polluxsim.studies.log_replays import (
     failures_in_words,
     not_monotone,
 )
+from polluxsim.studies.replayed_jobs import Replay
 from polluxsim.studies.sizing import SizeRequest
 from polluxsim.workloads.workload import Job, Workload
 
@@ -86,9 +87,16 @@ CASES = [Case("fifo", nodes, 1.0, "off") for nodes in (8, 9)]
 
 def whatif(*waits: float) -> LogWhatIf:
     request = LogWhatIfRequest(Path("log.parquet"), [8, 9], policies=["fifo"])
-    found = {case: (wait, wait) for case, wait in zip(CASES, waits, strict=True)}
-    match = Match("fifo", 64, 0.0, 0.0, 1.0, {})
-    return LogWhatIf(request, [match], np.zeros(1), {}, found, dict.fromkeys(CASES, 0))
+    by_case = dict(zip(CASES, waits, strict=True))
+    match = Match("fifo", 64, 0.0, 0.0, 1.0, {}, 0)
+    replays = {case: replay(wait) for case, wait in by_case.items()}
+    in_table = {case: (wait, wait) for case, wait in by_case.items()}
+    return LogWhatIf(request, Calibration([match], np.zeros(1)), {}, replays, ["a"], in_table)
+
+
+def replay(wait: float) -> Replay:
+    """Return a replay of one job that completes."""
+    return Replay({"a": wait}, {"a": wait}, {"a": wait + 60.0}, {}, {"a": 1}, 64, 0, 0, (), {})
 
 
 @pytest.mark.parametrize(
@@ -98,13 +106,13 @@ def whatif(*waits: float) -> LogWhatIf:
         ((36000.0, 35990.0), "1 more node: leaves the p95 wait at 10 h"),
         ((36000.0, 36000.0), "1 more node: leaves the p95 wait at 10 h"),
         ((36000.0, 18000.0), "1 more node: cuts the p95 wait from 10 h to 5 h"),
-        ((36000.0, inf), "1 more node: raises the p95 wait from 10 h to ∞ (jobs left)"),
+        ((36000.0, 72000.0), "1 more node: raises the p95 wait from 10 h to 20 h"),
     ],
 )
 def test_a_wait_that_prints_as_before_is_unchanged(waits: tuple[float, float], sentence: str) -> None:
     found = whatif(*waits)
     assert list(found.effects()) == [sentence]
-    assert bool(list(not_monotone(found.waits, "p95"))) == (waits[1] == inf)
+    assert bool(list(not_monotone(found.waits, "p95"))) == (waits[1] == 72000.0)
 
 
 def test_failures_are_described_with_the_settings_that_the_user_changed() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from older_runs import forget_files
 
 import polluxsim
 from polluxsim.cli.main import main
@@ -55,6 +56,7 @@ def test_a_run_of_before_outages_were_recorded_is_read(folder: Path, tmp_path: P
     info = json.loads((tmp_path / RUN_FILE).read_text())
     del info["gpu_seconds"]
     (tmp_path / RUN_FILE).write_text(json.dumps(info))
+    forget_files(tmp_path)
     run = read_run(tmp_path)
     assert (run.result.outage_records, run.result.gpu_seconds) == ((), None)
 

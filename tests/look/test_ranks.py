@@ -63,7 +63,7 @@ def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["compare", *runs, "--ranks", "queue"]) == 0
     assert "By queue, longest mean time to the first GPU first" in capsys.readouterr().out
     assert main(["table", *runs, "--ranks", "user", "--csv"]) == 2
-    assert "--ranks is given with --csv: --ranks takes up to four runs" in capsys.readouterr().err
+    assert "--ranks cannot be used with --csv, because it prints text" in capsys.readouterr().err
 
 
 def test_runs_without_names_have_no_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

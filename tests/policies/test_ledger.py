@@ -49,8 +49,11 @@ class Charged:
 def test_a_balance_is_the_attained_service(account_of: Callable[[JobView], str]) -> None:
     num_evicted = 0
     for number in WORLDS:
+        world = drawn(number, Allowed(scaled=False))
+        if any(job.past is not None for job in world.jobs):  # a ledger does not know the service before the run
+            continue
         policy = Charged(account_of)
-        run_policy(drawn(number, Allowed(scaled=False)), policy)
+        run_policy(world, policy)
         num_evicted += policy.num_evicted
     assert num_evicted > 0
 

@@ -209,7 +209,10 @@ def test_a_job_that_waits_at_a_fork_is_in_the_queue_of_its_service(policy: Polic
         (lambda: Gittins(quantum=float("inf")), "policy.quantum is inf, must be a finite number > 0"),
         (lambda: TiresiasL((5.0, 5.0)), r"policy.queue_limits is \[5.0, 5.0\], must be rising numbers > 0"),
         (lambda: TiresiasL((nan,)), r"policy.queue_limits is \[nan\], must be rising numbers > 0"),
-        (lambda: TiresiasL(("x",)), r"policy.queue_limits is \['x'\], must be rising numbers > 0"),
+        (
+            lambda: TiresiasL(("x",)),
+            r"policy.queue_limits\[0\] is 'x', must be a number of GPU seconds",
+        ),
         (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, must be a number > 0 and ≤ 1"),
         (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, must be a number > 0 and ≤ 1"),
         (lambda: Tiresias(nan), "policy.queue_threshold is nan, must be a number > 0"),

@@ -17,7 +17,9 @@ from polluxsim.workloads.workload import Job
 PAGE = 60
 LONGER = {
     "AntMan": "GPUs by number, reserved one by one",
+    "DominantResourceFairness": "filling by owner over a table of waiting jobs, and rejection of jobs that never fit",
     "ElasticFlow": "admission, plans, and what becomes of them when somebody is late",
+    "FairQueues": "usage at the turns of waiting jobs, and the virtual time",
     "Gandiva": "turns, packing by chance, measuring and parting",
     "Multifactor": "four factors, and two kinds of fair share",
     "Quotas": "quotas of several GPU types, and the check of their names",

@@ -48,7 +48,9 @@ class Followed:
         sorts = {
             SubmissionOrder(table): rows,
             FallingOrder(table, lambda: values): sorted(rows, key=lambda row: -values[row]),
-            RisingOrder(table, lambda: values, lambda: ranks): sorted(rows, key=lambda row: (values[row], ranks[row])),
+            RisingOrder(table, lambda: values, lambda: ranks, 0.0): sorted(
+                rows, key=lambda row: (values[row], ranks[row])
+            ),
         }
         for order, expected in sorts.items():
             assert list(order.rows(table.waits)) == expected
