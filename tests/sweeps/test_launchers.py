@@ -48,15 +48,25 @@ def test_a_run_that_fails_is_named_and_the_others_have_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: dict[str, bytes]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    seeds = ["policy=pollux,fifo", "seed=-1,1"]
-    done = process(*arguments, "hydra/launcher=submitit_local", *seeds, "hydra.sweep.dir=out")
+    fails = write_failing_policy(tmp_path)
+    done = process(*arguments, "hydra/launcher=submitit_local", *fails, "seed=1", "hydra.sweep.dir=out")
     assert done.returncode == 2
-    assert done.stderr.startswith("polluxsim: 2 of 4 runs failed, the first: policy=pollux seed=-1 ")
-    assert "seed is -1, must be a whole number" in done.stderr
+    assert done.stderr.startswith("polluxsim: policy=fails seed=1 ")
+    assert "ValueError: no decision" in done.stderr
     assert done.stderr.count("\n") == 1
     made = _runs(results(tmp_path / "out"))
-    assert len(made) == 2 * (len(RUN_FILES) - 1)
+    assert len(made) == len(RUN_FILES) - 1
     assert made == {name: content for name, content in _runs(expected).items() if name in made}
+
+
+def write_failing_policy(folder: Path) -> list[str]:
+    """Write a policy that fails at its first decision, and return the overrides of a sweep over it and FIFO."""
+    (folder / "conf" / "policy").mkdir(parents=True)
+    (folder / "conf" / "policy" / "fails.yaml").write_text("_target_: fails.Fails\n")
+    (folder / "fails.py").write_text(
+        "class Fails:\n    def allocate(self, view, rng):\n        raise ValueError('no decision')\n"
+    )
+    return ["--config-dir", "conf", "policy=fails,fifo"]
 
 
 def _runs(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -110,9 +120,9 @@ def test_a_ray_cluster_gives_the_same_bytes_and_names_a_run_that_fails(
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "whole" / "sweep.parquet").is_file()
     made = _runs(results(tmp_path / "whole"))
-    done = process(*arguments, "policy=fifo", "seed=-1,1", *where, "hydra.sweep.dir=out")
+    done = process(*arguments, *write_failing_policy(tmp_path), "seed=1", *where, "hydra.sweep.dir=out")
     assert done.returncode == 2
-    assert done.stderr.startswith("polluxsim: policy=fifo seed=-1 "), done.stderr
+    assert done.stderr.startswith("polluxsim: policy=fails seed=1 "), done.stderr
     made |= _runs(results(tmp_path / "out"))
     assert len(made) == 3 * (len(RUN_FILES) - 1)
     assert made == {name: content for name, content in _runs(expected).items() if name in made}

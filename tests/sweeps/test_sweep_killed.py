@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow.parquet as pq
 import pytest
@@ -92,9 +92,10 @@ def half_written(reaper: Reaper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the two ways in which we write files die half way, too."""
     write_table, write_text = pq.write_table, Path.write_text
 
-    def table(table: object, path: Path, **options: Any) -> None:
-        write_table(table, path, **options)
-        reaper.half(write_table, path)
+    def table(table: object, file: BinaryIO, **options: Any) -> None:
+        write_table(table, file, **options)
+        file.flush()
+        reaper.half(write_table, Path(file.name))
 
     def text(path: Path, *arguments: Any, **options: Any) -> None:
         write_text(path, *arguments, **options)
