@@ -204,6 +204,23 @@ def test_events_whose_times_differ_by_rounding_happen_in_the_order_of_their_rank
             assert times == {at_round}
 
 
+@pytest.mark.parametrize("ulps", [1, 20])
+def test_a_round_that_an_arrival_calls_for_at_once_follows_all_arrivals_of_the_instant(ulps: int) -> None:
+    time = 90 / 7
+    clock, happened = Clock(60 / 7), list[str]()
+
+    def note(event: Event) -> None:
+        happened.append(event.about)
+        if event.about == "failure":
+            clock.at(clock.now, Rank.ROUND, note, "round")
+
+    clock.at(time, Rank.ARRIVAL, note, "failure")
+    clock.at(time + ulps * np.spacing(time), Rank.ARRIVAL, note, "repair")
+    for _ in range(3):
+        clock.step()
+    assert happened == ["failure", "repair", "round"]
+
+
 @given(st.floats(0.1, 1000.0), st.lists(st.floats(0.0, 1e5), min_size=1, max_size=4), st.floats(0.01, 100.0))
 def test_nothing_happens_a_rounding_beside_its_time(interval: float, times: list[float], duration: float) -> None:
     jobs = [Job.rigid(f"{number}", time, 1, duration) for number, time in enumerate(times)]
