@@ -35,7 +35,7 @@ from polluxsim.metrics.rounds import every_round
 from polluxsim.policies.contract.view import ClusterView, Policy
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.records.results import Result, RoundRecord
+from polluxsim.records.results import Result, RoundRecord, Status
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
@@ -270,3 +270,18 @@ def test_the_tie_law() -> None:
         ("next", "cut off", None),
         ("new", "completed", 330.0),
     ]
+
+
+@pytest.mark.parametrize("interval", [60.0, 0.7 * 60, 60 / 7, 0.1])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_a_job_that_is_cancelled_at_the_instant_of_its_release_is_cancelled(interval: float, rounds: int) -> None:
+    """The first job ends at the round at which the user cancels the job that waits for it."""
+    first = Job.rigid("first", 0.0, 1, rounds * interval)
+    cancel_time = np.nextafter((1 + rounds) * interval, 0.0).item()  # by rounding before the end of the first job
+    second = Job.rigid("second", 0.0, 1, interval, after=("first",), cancel_time=cancel_time)
+    rules = EngineSettings(round_interval=interval, restart_delay=0.0)
+    result = simulate(Workload((first, second)), {}, Cluster((1,)), Fifo(), settings=rules)
+    assert {job.job: job.status for job in result.job_records} == {
+        "first": Status.COMPLETED,
+        "second": Status.CANCELLED,
+    }
