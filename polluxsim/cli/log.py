@@ -226,7 +226,7 @@ def _print_waits(found: LogWhatIf) -> None:
         cells += map(_time_cell, times)
         if are_interrupted:
             cells.append(_time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
-        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.preemptions:,}"]
+        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.num_preemptions(found.jobs):,}"]
         cells.append(f"{len(found.jobs):,}")
         if have_others:
             others = sorted(replay.waits.keys() - set(found.jobs))

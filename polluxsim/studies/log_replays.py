@@ -93,7 +93,7 @@ class Match(NamedTuple):
     mean_wait: float  # in the replay [s]
     rank_correlation: float  # Spearman's, of the two waits; NaN if one of them is constant
     engine: Mapping[str, Any]  # the engine settings of the replay
-    preemptions: int  # number of times that the policy took the GPUs of a job, and the job started again
+    preemptions: int  # number of times that the policy took the GPUs of one of the jobs, and the job started again
 
 
 class Calibration(NamedTuple):
@@ -150,7 +150,7 @@ def _match(policy: str, replay: Replay, jobs: Sequence[str], recorded: NDArray[n
     correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
     error = float(np.abs(ours - recorded).mean())
     mean_wait = float(ours.mean())
-    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.preemptions)
+    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.num_preemptions(jobs))
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
@@ -173,6 +173,7 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
     largest = max(replays.values(), key=lambda replay: replay.gpus)
     for note in largest.notes:
         yield f"{log.name}: {note}"
+    yield from _preempted_before(replays)
     everything = set[str]().union(*(replay.sizes for replay in replays.values()))
     others = len(everything) - len(common)
     if not others:
@@ -188,6 +189,18 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
             by_reason.setdefault(counts_in_words(counts), []).append(name)
     for reason, names in by_reason.items():
         yield f"  {reason}{_where(names, replays)}"
+
+
+def _preempted_before(replays: Mapping[str, Replay]) -> Iterator[str]:
+    """Yield a sentence on the preemptions of jobs from before the start of the run, if there are any."""
+    by_count: dict[int, list[str]] = {}
+    for name, replay in replays.items():
+        if replay.preemptions_before:
+            by_count.setdefault(replay.preemptions_before, []).append(name)
+    if by_count:
+        yield "left out: preemptions of jobs from before the start of the run"
+    for count, names in by_count.items():
+        yield f"  preempted {how_often(count)}{_where(names, replays)}"
 
 
 def _where(names: Sequence[str], replays: Mapping[str, Replay]) -> str:
@@ -304,11 +317,11 @@ class LogWhatIf(NamedTuple):
             return f"no job completes in both replays, so the waits cannot be compared{_others(pair, jobs)}"
         before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
         effect = f"{wait_effect(before, after, percentile)}{_others(pair, jobs)}"
-        if any(replay.preemptions for replay in pair):
+        if any(replay.num_preemptions(jobs) or replay.preemptions_before for replay in pair):
             jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
             is_equal = jct_before == jct_after
             jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
-            effect += f"; {jct}; {_preemptions(*pair)}"
+            effect += f"; {jct}; {_preemptions(*pair, jobs)}"
         return effect
 
     def _name(self, case: Case) -> str:
@@ -371,10 +384,15 @@ def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
     return f", over jobs that complete in both: {len(jobs):,} ({number}: before, {before}; after, {after})"
 
 
-def _preemptions(before: Replay, after: Replay) -> str:
-    """Return how often jobs are preempted before and after a change."""
-    a_job = f" ({after.preemptions_per_job:.2g} times a job)" if after.preemptions else ""
-    return f"jobs are preempted {how_often(after.preemptions)}{a_job}, before {how_often(before.preemptions)}"
+def _preemptions(before: Replay, after: Replay, jobs: Sequence[str]) -> str:
+    """Return how often some jobs are preempted before and after a change, and the jobs from before the run."""
+    count = after.num_preemptions(jobs)
+    a_job = f" ({count / len(jobs):.2g} times a job)" if count else ""
+    words = f"jobs are preempted {how_often(count)}{a_job}, before {how_often(before.num_preemptions(jobs))}"
+    if before.preemptions_before or after.preemptions_before:
+        old, new = (how_often(replay.preemptions_before) for replay in (before, after))
+        words += f"; jobs from before the start of the run are preempted {new}, before {old}"
+    return words
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
