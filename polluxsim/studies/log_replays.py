@@ -321,7 +321,7 @@ class LogWhatIf(NamedTuple):
             jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
             is_equal = jct_before == jct_after
             jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
-            effect += f"; {jct}; {_preemptions(*pair, jobs)}"
+            effect += f"; {jct}; {_preemptions(self.replays[base], self.replays[case], jobs)}"
         return effect
 
     def _name(self, case: Case) -> str:
