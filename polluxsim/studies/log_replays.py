@@ -22,6 +22,7 @@ from polluxsim.records.folders import remove_if_empty
 from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.studies.replayed_jobs import MEAN, PERCENTILES, Replay, in_common, left_out, read_replay, statistic
+from polluxsim.workloads.selection import AT_START
 from polluxsim.workloads.trace import TraceReplay
 
 VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
@@ -169,10 +170,17 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
 
     The comparison is over the jobs that the replays have in common.
     """
-    # Jobs that are too large for a smaller cluster only are among the others below.
+    # Jobs that only a smaller cluster cannot run are among the others below, unless they are from before the run.
     largest = max(replays.values(), key=lambda replay: replay.gpus)
     for note in largest.notes:
         yield f"{log.name}: {note}"
+    by_note: dict[str, list[str]] = {}
+    for name, replay in replays.items():
+        for note in replay.notes:
+            if note.endswith(AT_START) and note not in largest.notes:
+                by_note.setdefault(note, []).append(name)
+    for note, names in by_note.items():
+        yield f"{log.name}: {note}{_where(names, replays)}"
     yield from _preempted_before(replays)
     everything = set[str]().union(*(replay.sizes for replay in replays.values()))
     others = len(everything) - len(common)

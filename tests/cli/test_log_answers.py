@@ -120,6 +120,18 @@ def test_preemptions_of_jobs_from_before_the_window_are_stated(
     assert "left out: preemptions of jobs from before the start of the run preempted once, srtf on 8 GPUs" in told
 
 
+def test_jobs_from_before_the_window_that_a_smaller_cluster_cannot_run_are_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, LONG_IS_FROM_BEFORE.replace("02:00:00Z,8\nshort", "02:00:00Z,16\nshort"))
+    told = printed(capsys, "log", "whatif", log, "--nodes", "2,1", "--policies", "fifo", "workload.start=1h")
+    reason = "1 jobs with more than 8 GPUs left out, running or waiting at the start of the window"
+    assert f"log.parquet: {reason}, fifo on 1 node" in told
+    # `long` holds both nodes until 1 h: `short` waits 3500 s. On one node, without `long`, it does not wait.
+    assert "1 fewer node: cuts the p95 wait from 58.3 min to 0 s" in told
+
+
 def test_a_larger_cluster_has_the_jobs_that_a_smaller_one_cannot_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
