@@ -306,7 +306,7 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
         (["trace.parquet", "--status", "great"], "--status is 'great', must be one of completed, failed"),
         (["trace.parquet", "--duration", "0h"], "--duration is 0h, must be a duration above 0"),
         (["trace.parquet", "--start", "1y"], "--start is 1y, must be a duration with its unit, like 90min"),
-        (["trace.parquet", "--start", "99h"], "none of 10 jobs is left: 9 × submitted outside the window, 1 × 1000 GPU"),
+        (["trace.parquet", "--start", "99h"], "none of 10 jobs is left: 9 × submitted outside the window, 1 × 1000"),
         (["trace.parquet", "--seed", "-1"], "--seed is -1, must be a whole number of at least 0"),
         (["trace.parquet", "--profiles", "none"], "--profiles is none, must be a folder with cards"),
     ],
