@@ -88,7 +88,11 @@ def _whatif(options: Namespace) -> None:
         unchanged.append(_written(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
     shown = [unchanged[0], changed[0]]
     summaries = dict(zip(labels(shown), (summarise(run.result) for run in shown), strict=True))
-    console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
+    with_metrics = {name: summary for name, summary in summaries.items() if summary is not None}
+    if with_metrics:
+        console().print(SideBySide(with_metrics))
+    else:
+        print("no metric has a value, because all jobs are from before the start of the run")
     print_from_before([unchanged[0]])
     print(fork_sentence(changed[0]))
     print()
