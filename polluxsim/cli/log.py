@@ -151,7 +151,7 @@ def _calibrate(options: Namespace) -> None:
         lines.append((match.policy, str(match.gpus), *hours, f"{match.preemptions:,}", correlation))
     mean = found.recorded.mean() / HOUR
     console().print(boxed(lines, f"{len(found.recorded)} jobs waited {mean:.2f} h on average in the log"))
-    for sentence in found.left_out:
+    for sentence in (*found.doubts(), *found.left_out):
         print(sentence)
     print(WAITS)
     print(engine_waits(found.matches[0].engine))
@@ -191,6 +191,8 @@ def _whatif(options: Namespace) -> None:
     nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {nodes}: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
+    for sentence in found.calibration.doubts():
+        print(sentence)
     for sentence in from_before(before_run_in(info_of(run)) for run in found.runs.values()):
         print(sentence)
     for sentence in found.calibration.left_out:

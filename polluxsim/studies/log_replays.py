@@ -29,6 +29,9 @@ VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
 """Options for the settings that all replays of a log vary, by setting."""
 
 
+DOUBTFUL = 0.9  # share of the mean wait in a log: a replay that is off by more does not explain the waits
+LEAST_DOUBTFUL = 60.0  # smaller differences of waits do not matter [s]
+
 DEFAULT_GPUS_PER_NODE = 8  # GPUs of each node of the cluster of a log
 
 
@@ -103,6 +106,24 @@ class Calibration(NamedTuple):
     matches: Sequence[Match]  # the nearest first
     recorded: NDArray[np.float64]  # recorded waits of the jobs that are complete in all replays, shape (jobs,) [s]
     left_out: Sequence[str] = ()  # sentences on the jobs that are left out, and why
+
+    def doubts(self) -> Iterator[str]:
+        """Yield two sentences if no replay explains the waits in the log.
+
+        The nearest replay is then off by almost as much as a replay without any wait.
+        """
+        nearest, mean = self.matches[0], float(self.recorded.mean())
+        if nearest.error < max(DOUBTFUL * mean, LEAST_DOUBTFUL):
+            return
+        yield (
+            f"no replay explains the waits in the log: {nearest.policy} on {nearest.gpus} GPUs is the nearest, and is "
+            f"off by {length(nearest.error)} a job, where the log has waits of {length(mean)} on average; do not rely "
+            "on effects of changes"
+        )
+        yield (
+            "likely causes: another number of nodes or other policies, jobs without GPUs on the same nodes, "
+            "partitions, limits of users, or nodes that were down"
+        )
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:

@@ -132,6 +132,24 @@ def test_jobs_from_before_the_window_that_a_smaller_cluster_cannot_run_are_state
     assert "1 fewer node: cuts the p95 wait from 58.3 min to 0 s" in told
 
 
+def test_waits_that_no_replay_explains_are_named_before_the_effects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both jobs wait for hours on an empty cluster in the log, for a cause that the log does not have."""
+    monkeypatch.chdir(tmp_path)
+    text = """job,submit,start,end,gpus
+    a,2026-03-02T00:00:00Z,2026-03-02T04:00:00Z,2026-03-02T05:00:00Z,4
+    b,2026-03-02T01:00:00Z,2026-03-02T05:00:00Z,2026-03-02T06:00:00Z,4
+    """
+    log = imported(tmp_path, text.replace("    ", ""))
+    told = printed(capsys, "log", "whatif", log, "--nodes", "1,+1")
+    doubt = "no replay explains the waits in the log: fifo on 8 GPUs is the nearest, and is off by 4 h a job"
+    assert told.index(doubt) < told.index("likely causes: ") < told.index("1 more node: ")
+    assert doubt in printed(capsys, "log", "calibrate", log, "--gpus", "8", "--policies", "fifo")
+    told = printed(capsys, "log", "whatif", imported(tmp_path, TWO_JOBS), "--nodes", "1", "-o", "explained")
+    assert "no replay explains" not in told
+
+
 def test_a_larger_cluster_has_the_jobs_that_a_smaller_one_cannot_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
