@@ -422,3 +422,14 @@ def test_the_command_counts_another_unit(tmp_path, capsys):
     assert "16.00 CPU h in all" in out
     assert main([*command, "--unit", "cpus*x"]) == 2
     assert "--unit has 'cpus*x', which is not" in capsys.readouterr().err
+
+
+def test_a_swf_job_that_ran_for_an_unknown_time_is_not_one_that_never_ran(tmp_path):
+    rest = "-1 -1 4 200 -1 {} 1 1 1 1 1 -1 -1"
+    rows = ["1 0 10 -1 4 " + rest.format(1), "2 5 10 100 4 " + rest.format(1), "3 6 -1 -1 -1 " + rest.format(5)]
+    (tmp_path / "jobs.swf").write_text("\n".join(rows) + "\n")
+    report, jobs = imported("swf", tmp_path / "jobs.swf", tmp_path)
+    assert list(jobs) == ["2"]
+    assert {tally.reason: tally.count for tally in report.dropped} == {
+        "ran for an unknown time": 1, "never ran (no start)": 1,
+    }  # fmt: skip
