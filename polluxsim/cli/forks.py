@@ -170,7 +170,8 @@ def _absolute(key: str, value: str, num_nodes: int | None) -> str:
         what = "the nodes of the run are in groups or in a file, so that it has no such setting"
         raise InvalidConfigError(f"{key}={value}: {what}; change cluster.groups or cluster.path")
     if (nodes := num_nodes + int(value)) < 1:
-        what = f"the run has {num_nodes} nodes, of which at least 1 must stay"
+        nodes_of_run = "1 node, which" if num_nodes == 1 else f"{num_nodes} nodes, of which at least 1"
+        what = f"the run has {nodes_of_run} must stay"
         raise InvalidConfigError(f"{key}={value}: {what}; write a smaller difference")
     return str(nodes)
 
