@@ -55,7 +55,13 @@ def change_a_byte(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-DAMAGES = [Path.unlink, cut_short, empty, change_a_byte]
+def put_a_folder_in_its_place(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("x")
+
+
+DAMAGES = [Path.unlink, cut_short, empty, change_a_byte, put_a_folder_in_its_place]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -74,11 +80,14 @@ def test_no_damaged_run_is_finished(sweep: Path, name: str, damage: Callable[[Pa
             read_run(folder)
 
 
+@pytest.mark.parametrize("damage", [cut_short, put_a_folder_in_its_place])
 @pytest.mark.parametrize("name", ["jobs.parquet", "reasons.parquet", WALL_CLOCK, "run.json"])
-def test_the_sweep_makes_a_damaged_run_again(sweep: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_sweep_makes_a_damaged_run_again(
+    sweep: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], None]
+) -> None:
     folder = sorted(path for path in sweep.iterdir() if path.is_dir())[0]
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != WALL_CLOCK}
-    cut_short(folder / name)
+    damage(folder / name)
     capsys.readouterr()
     if name != "run.json":
         for command in (["table", "s"], ["report", "s", "-o", "r.html"], ["why", str(folder), "a"]):

@@ -171,10 +171,10 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> dict[str, Summary]:
-        """Return the metrics of each run. Raise InvalidInputError if a run has no jobs."""
+        """Return the metrics of each run. Raise InvalidInputError if no metric counts a job of a run."""
         found = {name: summarise(run.result) for name, run in self.runs.items()}
-        if empty := [name for name, summary in found.items() if summary is None]:
-            raise InvalidInputError(f"{empty[0]}: a run without jobs has nothing to show")
+        for name, run in self.runs.items():
+            replace(run, name=name).must_have_metrics()
         return {name: summary for name, summary in found.items() if summary is not None}
 
     def _side_by_side(self) -> SideBySide:

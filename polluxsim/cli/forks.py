@@ -88,7 +88,11 @@ def _whatif(options: Namespace) -> None:
         unchanged.append(_written(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
     shown = [unchanged[0], changed[0]]
     summaries = dict(zip(labels(shown), (summarise(run.result) for run in shown), strict=True))
-    console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
+    with_metrics = {name: summary for name, summary in summaries.items() if summary is not None}
+    if with_metrics:
+        console().print(SideBySide(with_metrics))
+    else:
+        print("no metric has a value, because all jobs are from before the start of the run")
     print_from_before([unchanged[0]])
     print(fork_sentence(changed[0]))
     print()
@@ -170,7 +174,8 @@ def _absolute(key: str, value: str, num_nodes: int | None) -> str:
         what = "the nodes of the run are in groups or in a file, so that it has no such setting"
         raise InvalidConfigError(f"{key}={value}: {what}; change cluster.groups or cluster.path")
     if (nodes := num_nodes + int(value)) < 1:
-        what = f"the run has {num_nodes} nodes, of which at least 1 must stay"
+        nodes_of_run = "1 node, which" if num_nodes == 1 else f"{num_nodes} nodes, of which at least 1"
+        what = f"the run has {nodes_of_run} must stay"
         raise InvalidConfigError(f"{key}={value}: {what}; write a smaller difference")
     return str(nodes)
 

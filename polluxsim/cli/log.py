@@ -151,7 +151,7 @@ def _calibrate(options: Namespace) -> None:
         lines.append((match.policy, str(match.gpus), *hours, f"{match.preemptions:,}", correlation))
     mean = found.recorded.mean() / HOUR
     console().print(boxed(lines, f"{len(found.recorded)} jobs waited {mean:.2f} h on average in the log"))
-    for sentence in found.left_out:
+    for sentence in (*found.doubts(), *found.left_out):
         print(sentence)
     print(WAITS)
     print(engine_waits(found.matches[0].engine))
@@ -191,6 +191,8 @@ def _whatif(options: Namespace) -> None:
     nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {nodes}: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
+    for sentence in found.calibration.doubts():
+        print(sentence)
     for sentence in from_before(before_run_in(info_of(run)) for run in found.runs.values()):
         print(sentence)
     for sentence in found.calibration.left_out:
@@ -226,7 +228,7 @@ def _print_waits(found: LogWhatIf) -> None:
         cells += map(_time_cell, times)
         if are_interrupted:
             cells.append(_time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
-        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.preemptions:,}"]
+        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.num_preemptions(found.jobs):,}"]
         cells.append(f"{len(found.jobs):,}")
         if have_others:
             others = sorted(replay.waits.keys() - set(found.jobs))

@@ -127,10 +127,10 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
 
 
 def _summary(run: Run) -> Summary:
-    """Return the metrics of a run. Raise InvalidInputError if the run has no jobs."""
+    """Return the metrics of a run. Raise InvalidInputError if no metric counts a job of it."""
     from polluxsim.metrics.summary import summarise
 
-    run.must_have_jobs()
+    run.must_have_metrics()
     return cast("Summary", summarise(run.result))
 
 

@@ -54,11 +54,13 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
         others = sorted(path.name for path in temporary.iterdir() if path.name != last)
         for name in (*others, last):
             _store(temporary / name)
-        (folder / last).unlink(missing_ok=True)
+        remove(folder / last)
         for name in only_if_written:
             if name not in others:
-                (folder / name).unlink(missing_ok=True)
+                remove(folder / name)
         for name in others:
+            if (folder / name).is_dir():  # a damaged folder; a file cannot replace it
+                remove(folder / name)
             (temporary / name).replace(folder / name)
         _store(folder)
         (temporary / last).replace(folder / last)

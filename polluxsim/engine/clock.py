@@ -88,9 +88,17 @@ class Clock(simpy.Environment):
 
     def step(self) -> None:
         """Process the next event."""
-        if self._queue and self._queue[0][0] != self._now and self._is_split():
+        if self._queue and self._may_be_split() and self._is_split():
             self._join()
         super().step()
+
+    def _may_be_split(self) -> bool:
+        """Return whether events of the next instant can be out of order: a quick test before the exact one.
+
+        An event of this instant can have called for a round at once, while arrivals of this instant are still to come.
+        """
+        time, rank, *_ = self._queue[0]
+        return time != self._now or rank is Rank.ROUND
 
     def _is_split(self) -> bool:
         """Return whether events of the next instant have different times."""

@@ -70,7 +70,11 @@ def _attributes(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """Return where in a user's code an error came from; an empty string for a policy of polluxsim."""
-    frames = [frame for frame in extract_tb(error.__traceback__) if PACKAGE not in Path(frame.filename).parents]
+    frames = [
+        frame
+        for frame in extract_tb(error.__traceback__)
+        if PACKAGE not in Path(frame.filename).parents and not frame.filename.startswith("<")  # code without a file
+    ]
     return f", {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
 
 

@@ -60,8 +60,8 @@ class EngineSettings:
     sharing
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     decision_limit
-        Longest time of a decision of the policy, after which the run ends with an error [s of wall-clock time]. The
-        compilation of kernels does not count. With None there is no limit. The limit changes no result.
+        Longest wall-clock time of a decision of the policy, after which the run ends with an error [s]. The compilation
+        of kernels does not count. With None there is no limit. The limit changes no result.
     """
 
     round_interval: Seconds = ROUND_INTERVAL
@@ -77,7 +77,7 @@ class EngineSettings:
     free_starts: bool = False
     ask_at_failures: bool = False
     sharing: Sharing | None = None
-    decision_limit: float | None = DECISION_LIMIT
+    decision_limit: Seconds | None = DECISION_LIMIT
 
     def __post_init__(self) -> None:
         check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)

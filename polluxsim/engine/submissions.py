@@ -185,7 +185,10 @@ class Submissions:
         if not left:
             del self._waits_for[job.job_id]
             if job.past is None:
-                job = replace(job, submit_time=max(job.submit_time, self._state.clock.now))
+                now = self._state.clock.now
+                # A cancellation that is still to come is at this instant at the earliest, but its time can be rounded.
+                latest = now if job.cancel_time is None else min(now, job.cancel_time)
+                job = replace(job, submit_time=max(job.submit_time, latest))
             self._schedule(job)
 
     def _give_up(self, job: Job) -> None:

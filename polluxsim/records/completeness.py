@@ -47,10 +47,9 @@ def damage_in(folder: Path, info: Mapping[str, Any], *, content: bool = False) -
         stated = dict.fromkeys(ALWAYS)
     for name, expected in stated.items():
         path = folder / str(name)
-        try:
-            size = path.stat().st_size
-        except OSError:
+        if not path.is_file():
             return f"{path}: this file of the run is missing"
+        size = path.stat().st_size
         if not isinstance(expected, Mapping):
             if not _has_marks(path, size):
                 return f"{path}: this file of the run is damaged, because it is not a whole Parquet file"

@@ -83,7 +83,7 @@ def info_of(folder: Path) -> Mapping[str, Any]:
     """Return the contents of run.json in a folder, with present names of classes; empty without a run.json."""
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return {}
     return with_present_names(info) if isinstance(info, dict) else {}
 

@@ -90,6 +90,15 @@ class Run:
         if not self.result.job_records:
             raise InvalidInputError(f"{self.name}: a run without jobs has nothing to show")
 
+    def must_have_metrics(self) -> None:
+        """Raise an InvalidInputError if the run had no jobs, or only jobs that no metric counts."""
+        self.must_have_jobs()
+        if not any(job.is_counted for job in self.result.job_records):
+            raise InvalidInputError(
+                f"{self.name}: no metric has a value, because all jobs are from before the start of the run; "
+                "'polluxsim why' and 'polluxsim timeline' show such a run"
+            )
+
 
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """Write a run, completely or not at all. A folder with a run.json holds a finished run.

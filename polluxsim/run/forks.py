@@ -217,6 +217,11 @@ KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
 """Settings of a cluster that a fork cannot change. The failures apply to added nodes too."""
 
 
+def _cannot_change(setting: str) -> InvalidConfigError:
+    what = f"{setting} cannot be changed in the middle of a run"
+    return InvalidConfigError(f"{what}; change only the number of nodes, or make a new run")
+
+
 class Branch:
     """A run in progress, with its present settings, policy and scenario.
 
@@ -275,6 +280,8 @@ class Branch:
         """
         old = new = self.scenario.cluster
         if "cluster" in given or config.cluster != self.config.cluster:
+            if "cluster" not in given:
+                self._check_parts(config)
             new = given["cluster"] if "cluster" in given else build(config, "cluster")
             self._check_growth(new.num_nodes)
             self._num_nodes = new.num_nodes
@@ -294,6 +301,13 @@ class Branch:
             old = replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)
         return old, tuple(sorted(lost))
 
+    def _check_parts(self, config: DictConfig) -> None:
+        """Raise InvalidConfigError if a setting is set of a part that the cluster of the run does not have."""
+        for name in KEPT_SETTINGS:
+            part = config.cluster.get(name)
+            if isinstance(part, DictConfig) and "_target_" not in part:
+                raise _cannot_change(f"cluster.{name}")
+
     def _check_kept(self, new: Cluster, config: DictConfig) -> None:
         """Check that the new cluster has the same failures and prices as the present one.
 
@@ -303,6 +317,8 @@ class Branch:
         for name in KEPT_SETTINGS:
             kept, wanted = getattr(old, name), getattr(new, name)
             if kept != wanted and self.config.cluster.get(name) != config.cluster.get(name):
+                if not isinstance(wanted, float):
+                    raise _cannot_change(f"cluster.{name}")
                 raise InvalidConfigError(
                     f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(kept)}; "
                     "change only the number of nodes"

@@ -18,6 +18,7 @@ MOST_HOURS = YEAR / HOUR  # longest plausible setting in hours [h]
 MAY_BE_SHORT = (
     "cost",
     "costs",
+    "decision_limit",
     "duration",
     "horizon",
     "lag",
@@ -26,7 +27,10 @@ MAY_BE_SHORT = (
     "restart_delays",
     "resume_time",
 )
-"""Settings for which any short time is plausible: costs, and properties of jobs. `_of_horizon` judges the horizon."""
+"""Settings for which any short time is plausible: costs, properties of jobs, and wall-clock time.
+
+`_of_horizon` judges the horizon.
+"""
 
 LESS = 60  # a value is suspicious if it is this many times less than its default: seconds in place of minutes
 MORE = 1000  # a value is suspicious if it is this many times more than its default: milliseconds in place of seconds

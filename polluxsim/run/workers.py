@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any, TypeVar
 
 from polluxsim.common.errors import SweepError
@@ -143,9 +144,20 @@ def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | Non
     os.setpgid(0, 0)
     handle_for_good(lambda *_: None)
     last_resorts.append(lambda message: exit_at_once(1))
+    # Priority 0 is before Python waits for the processes and threads of the user, which may never end.
+    Finalize(None, _end_group, exitpriority=0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if begin is not None:
         begin()
+
+
+def _end_group() -> None:
+    """End this worker, when its tasks are done, with the processes and threads that code of the user left behind."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # code of the user removed or closed it
+            stream.flush()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:

@@ -22,11 +22,15 @@ from polluxsim.records.folders import remove_if_empty
 from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.studies.replayed_jobs import MEAN, PERCENTILES, Replay, in_common, left_out, read_replay, statistic
+from polluxsim.workloads.selection import AT_START
 from polluxsim.workloads.trace import TraceReplay
 
 VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
 """Options for the settings that all replays of a log vary, by setting."""
 
+
+DOUBTFUL = 0.9  # share of the mean wait in a log: a replay that is off by more does not explain the waits
+LEAST_DOUBTFUL = 60.0  # smaller differences of waits do not matter [s]
 
 DEFAULT_GPUS_PER_NODE = 8  # GPUs of each node of the cluster of a log
 
@@ -93,7 +97,7 @@ class Match(NamedTuple):
     mean_wait: float  # in the replay [s]
     rank_correlation: float  # Spearman's, of the two waits; NaN if one of them is constant
     engine: Mapping[str, Any]  # the engine settings of the replay
-    preemptions: int  # number of times that the policy took the GPUs of a job, and the job started again
+    preemptions: int  # number of times that the policy took the GPUs of one of the jobs, and the job started again
 
 
 class Calibration(NamedTuple):
@@ -102,6 +106,24 @@ class Calibration(NamedTuple):
     matches: Sequence[Match]  # the nearest first
     recorded: NDArray[np.float64]  # recorded waits of the jobs that are complete in all replays, shape (jobs,) [s]
     left_out: Sequence[str] = ()  # sentences on the jobs that are left out, and why
+
+    def doubts(self) -> Iterator[str]:
+        """Yield two sentences if no replay explains the waits in the log.
+
+        The nearest replay is then off by almost as much as a replay without any wait.
+        """
+        nearest, mean = self.matches[0], float(self.recorded.mean())
+        if nearest.error < max(DOUBTFUL * mean, LEAST_DOUBTFUL):
+            return
+        yield (
+            f"no replay explains the waits in the log: {nearest.policy} on {nearest.gpus} GPUs is the nearest, and is "
+            f"off by {length(nearest.error)} a job, where the log has waits of {length(mean)} on average; do not rely "
+            "on effects of changes"
+        )
+        yield (
+            "likely causes: another number of nodes or other policies, jobs without GPUs on the same nodes, "
+            "partitions, limits of users, or nodes that were down"
+        )
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:
@@ -150,7 +172,7 @@ def _match(policy: str, replay: Replay, jobs: Sequence[str], recorded: NDArray[n
     correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
     error = float(np.abs(ours - recorded).mean())
     mean_wait = float(ours.mean())
-    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.preemptions)
+    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.num_preemptions(jobs))
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
@@ -169,10 +191,18 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
 
     The comparison is over the jobs that the replays have in common.
     """
-    # Jobs that are too large for a smaller cluster only are among the others below.
+    # Jobs that only a smaller cluster cannot run are among the others below, unless they are from before the run.
     largest = max(replays.values(), key=lambda replay: replay.gpus)
     for note in largest.notes:
         yield f"{log.name}: {note}"
+    by_note: dict[str, list[str]] = {}
+    for name, replay in replays.items():
+        for note in replay.notes:
+            if note.endswith(AT_START) and note not in largest.notes:
+                by_note.setdefault(note, []).append(name)
+    for note, names in by_note.items():
+        yield f"{log.name}: {note}{_where(names, replays)}"
+    yield from _preempted_before(replays)
     everything = set[str]().union(*(replay.sizes for replay in replays.values()))
     others = len(everything) - len(common)
     if not others:
@@ -188,6 +218,18 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
             by_reason.setdefault(counts_in_words(counts), []).append(name)
     for reason, names in by_reason.items():
         yield f"  {reason}{_where(names, replays)}"
+
+
+def _preempted_before(replays: Mapping[str, Replay]) -> Iterator[str]:
+    """Yield a sentence on the preemptions of jobs from before the start of the run, if there are any."""
+    by_count: dict[int, list[str]] = {}
+    for name, replay in replays.items():
+        if replay.preemptions_before:
+            by_count.setdefault(replay.preemptions_before, []).append(name)
+    if by_count:
+        yield "left out: preemptions of jobs from before the start of the run"
+    for count, names in by_count.items():
+        yield f"  preempted {how_often(count)}{_where(names, replays)}"
 
 
 def _where(names: Sequence[str], replays: Mapping[str, Replay]) -> str:
@@ -304,11 +346,11 @@ class LogWhatIf(NamedTuple):
             return f"no job completes in both replays, so the waits cannot be compared{_others(pair, jobs)}"
         before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
         effect = f"{wait_effect(before, after, percentile)}{_others(pair, jobs)}"
-        if any(replay.preemptions for replay in pair):
+        if any(replay.num_preemptions(jobs) or replay.preemptions_before for replay in pair):
             jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
             is_equal = jct_before == jct_after
             jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
-            effect += f"; {jct}; {_preemptions(*pair)}"
+            effect += f"; {jct}; {_preemptions(self.replays[base], self.replays[case], jobs)}"
         return effect
 
     def _name(self, case: Case) -> str:
@@ -371,10 +413,15 @@ def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
     return f", over jobs that complete in both: {len(jobs):,} ({number}: before, {before}; after, {after})"
 
 
-def _preemptions(before: Replay, after: Replay) -> str:
-    """Return how often jobs are preempted before and after a change."""
-    a_job = f" ({after.preemptions_per_job:.2g} times a job)" if after.preemptions else ""
-    return f"jobs are preempted {how_often(after.preemptions)}{a_job}, before {how_often(before.preemptions)}"
+def _preemptions(before: Replay, after: Replay, jobs: Sequence[str]) -> str:
+    """Return how often some jobs are preempted before and after a change, and the jobs from before the run."""
+    count = after.num_preemptions(jobs)
+    a_job = f" ({count / len(jobs):.2g} times a job)" if count else ""
+    words = f"jobs are preempted {how_often(count)}{a_job}, before {how_often(before.num_preemptions(jobs))}"
+    if before.preemptions_before or after.preemptions_before:
+        old, new = (how_often(replay.preemptions_before) for replay in (before, after))
+        words += f"; jobs from before the start of the run are preempted {new}, before {old}"
+    return words
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:

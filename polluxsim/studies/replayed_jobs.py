@@ -28,21 +28,22 @@ class Replay(NamedTuple):
     unserved: Mapping[str, str]  # what happened to the jobs that did not complete, like "cut off", by name
     sizes: Mapping[str, int]  # GPUs of every job of the replay, by name
     gpus: int  # of the cluster
-    preemptions: int  # number of times that the policy took the GPUs of a job, and the job started again
+    # Number of times that the policy took the GPUs of each job, and the job started again, by name of complete jobs.
+    preemptions: Mapping[str, int]
+    preemptions_before: int  # the same of all jobs from before the start of the run, which are in no other value
     outages: int  # of nodes
     notes: Sequence[str]  # on the jobs of the log that the replay left out or changed
     engine: Mapping[str, Any]  # engine settings
 
-    @property
-    def preemptions_per_job(self) -> float:
-        """Return the mean number of preemptions of a job."""
-        return self.preemptions / len(self.sizes)
+    def num_preemptions(self, jobs: Iterable[str]) -> int:
+        """Return the number of preemptions of some complete jobs."""
+        return sum(self.preemptions[job] for job in jobs)
 
 
 def read_replay(folder: Path, gpus: int) -> Replay:
     """Return the jobs of a replay on a cluster of a number of GPUs, from its folder.
 
-    Jobs from before the start of the run are left out.
+    Jobs from before the start of the run are left out, except from `preemptions_before`.
     """
     run = read_run(folder)
     records = of_run(run.result)
@@ -61,7 +62,8 @@ def read_replay(folder: Path, gpus: int) -> Replay:
         unserved=unserved,
         sizes={job.job: job.num_replicas for job in records},
         gpus=gpus,
-        preemptions=sum(job.num_restarts for job in records),
+        preemptions={job.job: job.num_restarts for job in complete},
+        preemptions_before=sum(job.num_restarts for job in run.result.job_records if not job.is_counted),
         outages=len(run.result.outage_records),
         notes=tuple(run.info.get("notes", ())),
         engine=run.info["config"]["engine"],

@@ -315,7 +315,7 @@ class Levels:
         if level not in self._estimates:
             values = enumerate(self.values(level))
             samples = [Sample("", "", value, seed=seed) for seed, value in values]
-            measured = Samples(samples, random_arms=[""] if self.seeds_matter else []).measured(("", "", ""))
+            measured = Samples(samples, random_arms=[""] if self.seeds_matter else []).mean("", "")
             assert measured is not None
             self._estimates[level] = measured.estimate
         return self._estimates[level]

@@ -29,7 +29,7 @@ from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart
-from polluxsim.workloads.selection import OUTSIDE, Selection, UniqueNames, shared
+from polluxsim.workloads.selection import AT_START, OUTSIDE, Selection, UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole
 from polluxsim.workloads.workload import Job, Workload
 
@@ -109,6 +109,8 @@ def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
 
 
 DEFAULT_RULE = "gpu-time-class"
+
+NO_APPLICATION = "no application by the rule"  # reason to leave out a job
 
 
 class MappingRule(Protocol):
@@ -270,13 +272,15 @@ class MappedTrace:
             for logged, job in pairs
         )
         if unmapped := len(usable) - len(mapped):
-            left_out["no application by the rule"] = unmapped
+            left_out[NO_APPLICATION] = unmapped
         if not mapped:
             raise InvalidInputError(
                 f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}; choose other jobs"
             )
         before = tuple(self._mapped_before(jobs, rule, requests, profiles, names, types))
-        left_out[OUTSIDE] -= len(before)
+        selected_before = len(self.select.before(jobs))
+        left_out[OUTSIDE] -= selected_before
+        left_out[NO_APPLICATION + AT_START] += selected_before - len(before)
         report = MappingReport(len(jobs), +left_out, Counter(job.application for job in mapped), len(before))
         return Workload((*before, *mapped), source=self.path), report
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 OUTSIDE = "submitted outside the window"
+AT_START = ", running or waiting at the start of the window"  # addition to the reason for a job from before the window
 
 
 @takes_settings("workload.select")
@@ -61,7 +62,7 @@ class Selection:
         for job in jobs:
             if job.submit_time >= cut:
                 break  # the jobs are in order of submission
-            state = at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
+            state = self._at_start(job)
             if state is not None and not self._objection_in_any_window(job):
                 found.append((job._replace(submit_time=job.submit_time - cut), *state))
         return found
@@ -73,9 +74,19 @@ class Selection:
     def objection(self, job: TraceJob) -> str:
         """Return the first reason to leave out a job; empty for a selected job."""
         end = inf if self.hours is None else self.hours * HOUR
-        if not 0 <= job.submit_time - self.start * HOUR < end:
-            return OUTSIDE
-        return self._objection_in_any_window(job)
+        objection = self._objection_in_any_window(job)
+        if 0 <= job.submit_time - self.start * HOUR < end:
+            return objection
+        if objection and self._at_start(job) is not None:
+            return objection + AT_START
+        return OUTSIDE
+
+    def _at_start(self, job: TraceJob) -> tuple[str, float] | None:
+        """Return the state and the start of a job from before the window, as `at_cut` does; None for other jobs."""
+        cut = self.start * HOUR
+        if job.submit_time >= cut:
+            return None
+        return at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
 
     def _objection_in_any_window(self, job: TraceJob) -> str:
         if self.statuses is not None and job.status is not None and job.status not in self.statuses:

@@ -28,7 +28,7 @@ from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart, at_cut
-from polluxsim.workloads.selection import UniqueNames, shared
+from polluxsim.workloads.selection import AT_START, UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
@@ -180,7 +180,7 @@ class TraceReplay:
                 continue
             reason = self._why_not(job, is_drawn=reading.is_drawn[row - 1])
             if not self._is_in_window(job):
-                reason = OUTSIDE
+                reason = reason + AT_START if reason and self._is_at_start(job) else OUTSIDE
             if reason:
                 notes[reason] += 1
                 continue
@@ -260,6 +260,13 @@ class TraceReplay:
         """Return whether a job was submitted in the window."""
         end = inf if self.hours is None else (self.start + self.hours) * HOUR
         return self.start * HOUR <= job.submit_time < end
+
+    def _is_at_start(self, job: TraceJob) -> bool:
+        """Return whether a job from before the window runs or waits at its start."""
+        cut = self.start * HOUR
+        if job.submit_time >= cut or self.resample_hours is not None:
+            return False
+        return at_cut(job.submit_time, job.queueing_delay, job.duration, cut) is not None
 
     def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
         """Return the reason to leave out a job in any window; empty for a job that a replay can have."""

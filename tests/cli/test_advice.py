@@ -188,6 +188,14 @@ def test_a_fork_takes_nodes_relative_to_its_run(here: Path, capsys: pytest.Captu
         )
     at = ["whatif", "base", "--at", "1min", "-o", "x"]
     assert "the run has 2 nodes, of which at least 1 must stay" in refused(capsys, *at, "cluster.num_nodes=-2")
+    assert "the run has 1 node, which must stay" in refused(
+        capsys, "whatif", "fork-1/otherwise", "--at", "2min", "-o", "x", "cluster.num_nodes=-1"
+    )
+    for setting in ("cluster.failures.rate=6.5", "cluster.spot.rate=1"):
+        message = refused(capsys, *at, setting)
+        part = setting.partition("=")[0].rpartition(".")[0]
+        assert f"{part} cannot be changed in the middle of a run" in message
+        assert "change only the number of nodes, or make a new run" in message
     assert "only cluster.num_nodes can be relative" in refused(capsys, *at, "policy.backfill=+2")
     assert "policy is null, but each run needs one" in refused(capsys, *at, "policy=null")
     assert main(["whatif", "base", "--at", "1min", "policy=las(quantum=2h)", "-o", "las"]) == 0

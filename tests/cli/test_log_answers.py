@@ -74,6 +74,82 @@ def test_calibration_judges_by_all_time_without_gpus(
     assert f"│ srtf │ 8 │ {505 / 3600:.2f} │ {55 / 3600:.2f} │ 1 │" in told
 
 
+# `wide` runs from 10 s on 16 GPUs for 1000 s. Under SRTF, `short` preempts it at 100 s. One node has room for `short`
+# only.
+WIDE_IS_PREEMPTED = """job,submit,start,end,gpus
+wide,2026-03-02T00:00:00Z,2026-03-02T00:00:10Z,2026-03-02T00:16:50Z,16
+short,2026-03-02T00:01:40Z,2026-03-02T00:16:50Z,2026-03-02T00:18:30Z,8
+"""
+
+# A window from 1 h on begins with `long`, which needs another hour. Under SRTF, `short` preempts it at 100 s.
+LONG_IS_FROM_BEFORE = """job,submit,start,end,gpus
+long,2026-03-02T00:00:00Z,2026-03-02T00:00:00Z,2026-03-02T02:00:00Z,8
+short,2026-03-02T01:01:40Z,2026-03-02T02:00:00Z,2026-03-02T02:01:40Z,8
+"""
+
+
+def test_preemptions_are_counted_over_the_same_jobs_as_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, WIDE_IS_PREEMPTED)
+    told = printed(capsys, "log", "whatif", log, "--nodes", "2,1", "--policies", "srtf")
+    assert "│ srtf │ 2 │ 1 │ 0 s │ 0 s │ 0 s │ 100 s │ 0 │ 1 │ 110 s (1) │" in told
+    assert "│ srtf │ 1 │ 1 │ 0 s │ 0 s │ 0 s │ 100 s │ 0 │ 1 │ – │" in told
+    assert "1 fewer node: leaves the p95 wait at 0 s" in told
+    assert "preempted once" not in told
+    told = printed(capsys, "log", "calibrate", log, "--gpus", "16,8", "--policies", "srtf")
+    assert "│ srtf │ 16 │ 0.25 │ 0.00 │ 0 │" in told
+
+
+def test_preemptions_of_jobs_from_before_the_window_are_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, LONG_IS_FROM_BEFORE)
+    told = printed(
+        capsys, "log", "whatif", log, "--nodes", "1", "--policies", "fifo,srtf", "workload.start=1h", "-o", "out"
+    )
+    assert "srtf in place of fifo: cuts the p95 wait from 58.3 min to 0 s" in told
+    assert (
+        "jobs are preempted never, before never; jobs from before the start of the run are preempted once, before never"
+    ) in told
+    told = printed(
+        capsys, "log", "calibrate", log, "--gpus", "8", "--policies", "fifo,srtf", "workload.start=1h", "-o", "sized"
+    )
+    assert "left out: preemptions of jobs from before the start of the run preempted once, srtf on 8 GPUs" in told
+
+
+def test_jobs_from_before_the_window_that_a_smaller_cluster_cannot_run_are_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, LONG_IS_FROM_BEFORE.replace("02:00:00Z,8\nshort", "02:00:00Z,16\nshort"))
+    told = printed(capsys, "log", "whatif", log, "--nodes", "2,1", "--policies", "fifo", "workload.start=1h")
+    reason = "1 jobs with more than 8 GPUs left out, running or waiting at the start of the window"
+    assert f"log.parquet: {reason}, fifo on 1 node" in told
+    # `long` holds both nodes until 1 h: `short` waits 3500 s. On one node, without `long`, it does not wait.
+    assert "1 fewer node: cuts the p95 wait from 58.3 min to 0 s" in told
+
+
+def test_waits_that_no_replay_explains_are_named_before_the_effects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both jobs wait for hours on an empty cluster in the log, for a cause that the log does not have."""
+    monkeypatch.chdir(tmp_path)
+    text = """job,submit,start,end,gpus
+    a,2026-03-02T00:00:00Z,2026-03-02T04:00:00Z,2026-03-02T05:00:00Z,4
+    b,2026-03-02T01:00:00Z,2026-03-02T05:00:00Z,2026-03-02T06:00:00Z,4
+    """
+    log = imported(tmp_path, text.replace("    ", ""))
+    told = printed(capsys, "log", "whatif", log, "--nodes", "1,+1")
+    doubt = "no replay explains the waits in the log: fifo on 8 GPUs is the nearest, and is off by 4 h a job"
+    assert told.index(doubt) < told.index("likely causes: ") < told.index("1 more node: ")
+    assert doubt in printed(capsys, "log", "calibrate", log, "--gpus", "8", "--policies", "fifo")
+    told = printed(capsys, "log", "whatif", imported(tmp_path, TWO_JOBS), "--nodes", "1", "-o", "explained")
+    assert "no replay explains" not in told
+
+
 def test_a_larger_cluster_has_the_jobs_that_a_smaller_one_cannot_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

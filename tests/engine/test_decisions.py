@@ -154,6 +154,7 @@ def _faulty_pairs() -> Iterator[tuple[int, int]]:
         (lambda view: view.jobs[0].submitted, "AttributeError: .*; did you mean submit_time"),
         (lambda view: view.jobs[0].oracle.remaining, "AttributeError: .*; did you mean remaining_time"),
         (lambda view: view.jobs[0].job_id.nothing, "AttributeError: 'str' object has no attribute 'nothing'$"),
+        (lambda view: setattr(view, "time", 0.0), "FrozenInstanceError: cannot assign to field 'time'"),
         (lambda view: end_the_program(0), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: end_the_program(0)), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: 1 / 0), "ZeroDivisionError: division by zero"),

@@ -35,7 +35,7 @@ from polluxsim.metrics.rounds import every_round
 from polluxsim.policies.contract.view import ClusterView, Policy
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.records.results import Result, RoundRecord
+from polluxsim.records.results import Result, RoundRecord, Status
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
@@ -204,6 +204,23 @@ def test_events_whose_times_differ_by_rounding_happen_in_the_order_of_their_rank
             assert times == {at_round}
 
 
+@pytest.mark.parametrize("ulps", [1, 20])
+def test_a_round_that_an_arrival_calls_for_at_once_follows_all_arrivals_of_the_instant(ulps: int) -> None:
+    time = 90 / 7
+    clock, happened = Clock(60 / 7), list[str]()
+
+    def note(event: Event) -> None:
+        happened.append(event.about)
+        if event.about == "failure":
+            clock.at(clock.now, Rank.ROUND, note, "round")
+
+    clock.at(time, Rank.ARRIVAL, note, "failure")
+    clock.at(time + ulps * np.spacing(time), Rank.ARRIVAL, note, "repair")
+    for _ in range(3):
+        clock.step()
+    assert happened == ["failure", "repair", "round"]
+
+
 @given(st.floats(0.1, 1000.0), st.lists(st.floats(0.0, 1e5), min_size=1, max_size=4), st.floats(0.01, 100.0))
 def test_nothing_happens_a_rounding_beside_its_time(interval: float, times: list[float], duration: float) -> None:
     jobs = [Job.rigid(f"{number}", time, 1, duration) for number, time in enumerate(times)]
@@ -253,3 +270,18 @@ def test_the_tie_law() -> None:
         ("next", "cut off", None),
         ("new", "completed", 330.0),
     ]
+
+
+@pytest.mark.parametrize("interval", [60.0, 0.7 * 60, 60 / 7, 0.1])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_a_job_that_is_cancelled_at_the_instant_of_its_release_is_cancelled(interval: float, rounds: int) -> None:
+    """The first job ends at the round at which the user cancels the job that waits for it."""
+    first = Job.rigid("first", 0.0, 1, rounds * interval)
+    cancel_time = np.nextafter((1 + rounds) * interval, 0.0).item()  # by rounding before the end of the first job
+    second = Job.rigid("second", 0.0, 1, interval, after=("first",), cancel_time=cancel_time)
+    rules = EngineSettings(round_interval=interval, restart_delay=0.0)
+    result = simulate(Workload((first, second)), {}, Cluster((1,)), Fifo(), settings=rules)
+    assert {job.job: job.status for job in result.job_records} == {
+        "first": Status.COMPLETED,
+        "second": Status.CANCELLED,
+    }

@@ -393,6 +393,24 @@ def test_pods_of_one_job_are_a_gang_and_a_second_try_is_another_run(tmp_path):
     assert report.rows_read == 4 == report.jobs_written + sum(tally.count for tally in report.dropped)
 
 
+def test_pods_that_overlapping_outputs_repeat_are_counted_once(tmp_path):
+    labels = {"job-name": "train"}
+    alone = pod("alone", "09:00:00", "09:06:00", "10:06:00", gpus=2)
+    gang = [
+        pod("train-a", "10:00:00", "10:06:00", "11:06:00", labels=labels, gpus=4),
+        pod("train-b", "10:00:00", "10:06:00", "11:06:00", labels=labels, gpus=4),
+    ]
+    outputs = [[alone, gang[0]], [alone, *gang]]
+    text = "\n".join(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}) for items in outputs)
+    (tmp_path / "pods.json").write_text(text)
+    report, jobs = imported("pods", tmp_path / "pods.json", tmp_path)
+    assert {name: job["num_gpus"] for name, job in jobs.items()} == {"n/alone": 2, "n/train": 8}
+    assert {tally.reason: tally.count for tally in report.dropped} == {
+        "a repeat of a pod: equal name and creation": 2,
+        "another pod of a job, one gang with its first": 1,
+    }
+
+
 def test_the_command_counts_another_unit(tmp_path, capsys):
     path = sacct(tmp_path, ROW.replace("gres/gpu=4", "cpu=16,mem=4G"))
     command = ["log", "import", "slurm", str(path), "-o", str(tmp_path / "t.parquet")]
@@ -404,3 +422,14 @@ def test_the_command_counts_another_unit(tmp_path, capsys):
     assert "16.00 CPU h in all" in out
     assert main([*command, "--unit", "cpus*x"]) == 2
     assert "--unit has 'cpus*x', which is not" in capsys.readouterr().err
+
+
+def test_a_swf_job_that_ran_for_an_unknown_time_is_not_one_that_never_ran(tmp_path):
+    rest = "-1 -1 4 200 -1 {} 1 1 1 1 1 -1 -1"
+    rows = ["1 0 10 -1 4 " + rest.format(1), "2 5 10 100 4 " + rest.format(1), "3 6 -1 -1 -1 " + rest.format(5)]
+    (tmp_path / "jobs.swf").write_text("\n".join(rows) + "\n")
+    report, jobs = imported("swf", tmp_path / "jobs.swf", tmp_path)
+    assert list(jobs) == ["2"]
+    assert {tally.reason: tally.count for tally in report.dropped} == {
+        "ran for an unknown time": 1, "never ran (no start)": 1,
+    }  # fmt: skip

@@ -217,3 +217,18 @@ def test_who_can_use_one_type_only_has_it(policy: Policy) -> None:
     done = sorted(result.job_records, key=lambda job: job.completion_time or 0)
     assert [job.job for job in done] == ["any", "only", "large"]
     assert [job.completion_time for job in done] == [360.0, 460.0, 3360.0]
+
+
+@pytest.mark.parametrize("clock", [3.0, 0.1, 1 / 7])
+def test_the_unit_of_time_changes_no_bid(clock: float) -> None:
+    """Many ways have equal payoffs, because the jobs are alike in groups."""
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        utilities = rng.choice([1.0, 0.9, 0.3], size=(6, 2))
+        queue = Queue(utilities, rng.integers(1, 5, size=6).astype(float), np.array([4.0, 6.0]), [None] * 6)
+        scaled = queue._replace(utilities=utilities / clock)
+        types = []
+        for each in (queue, scaled):
+            made = bids(each, Prices(each.utilities_per_gpu, each.gpus, 4.0), 64)
+            types.append([(job, bid.gpu_type) for job, bid in made.items()])
+        assert types[0] == types[1]

@@ -20,6 +20,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.placements import Allocation, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
@@ -189,6 +190,22 @@ def test_a_job_goes_where_it_is_soonest_done_if_gpus_are_shared_in_proportion() 
     pools = Pools(stays=lambda job: True)
     pools.views(view)
     assert [pools.of(f"{n}") for n in range(12)] == ["a100-40"] * 7 + ["t4"] * 5
+
+
+@pytest.mark.parametrize("clock", [1.0, 3.0, 0.1, 1 / 7, 1 / 3])
+def test_the_unit_of_time_decides_no_tie_between_types(clock: float) -> None:
+    """With ten jobs for its GPU, a type that is ten times as fast is as good as an idle one; the first type goes."""
+    cluster = Cluster((1, 1), node_types=NodeTypes([GPU_TYPES["t4"], GPU_TYPES["v100"]]))
+    for duration in range(10, 200, 10):
+        jobs = [Job.rigid(f"{n}", 0.0, 1, duration * clock, gpu_types=("v100",)) for n in range(9)]
+        speeds = (("t4", 0.3), ("v100", 3.0))
+        jobs.append(Job.rigid("last", 0.0, 1, duration * clock, type_speeds=speeds))
+        run = Simulation(Scenario.under(Easy(), Workload(tuple(jobs)), {}, cluster, EngineSettings()), 1)
+        view = run.advance()
+        assert view is not None
+        pools = Pools()
+        pools.views(view)
+        assert pools.of("last") == "t4"
 
 
 def test_a_job_that_waits_goes_on_to_a_type_with_gpus_to_spare_if_it_is_sooner_done_there() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
+import time
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -48,3 +52,36 @@ def test_a_worker_has_loaded_what_every_run_needs_and_no_more() -> None:
         with starting():
             future = pool.submit(loaded)
         assert future.result() == ["polluxsim.run.execution"]
+
+
+def leave(kind: str) -> int:
+    """Start a thread or a process that does not end by itself, and return the number of the process."""
+    if kind == "thread":
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        return os.getpid()
+    if kind == "process":
+        process = get_context("fork").Process(target=time.sleep, args=(1000,))
+        process.start()
+        assert process.pid is not None
+        return process.pid
+    return subprocess.Popen(["sleep", "1000"]).pid
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process runs; one that has ended may wait for its parent to read its status."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@pytest.mark.parametrize("kind", ["thread", "process", "program"])
+def test_a_worker_ends_with_what_its_tasks_left_behind(kind: str) -> None:
+    """Python would wait without end for a thread, and for a process that `multiprocessing` started."""
+    with workers(1) as pool:
+        with starting():
+            future = pool.submit(leave, kind)
+        left = future.result()
+    until = time.monotonic() + 5.0
+    while is_running(left) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not is_running(left)

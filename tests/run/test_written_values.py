@@ -123,6 +123,15 @@ def test_each_duration_takes_a_unit(duration: Duration) -> None:
         settings_as_declared(group, wrong)
 
 
+def test_each_unit_of_a_comment_stands_alone() -> None:
+    """A comment like [s of wall-clock time] would hide its setting from the test above."""
+    for path in shipped("configs").rglob("*.yaml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            setting = SETTING.match(line)
+            if setting is not None and re.search(r"\[(s|h|min|d|GPU)\b", setting[4]):
+                assert UNIT.search(setting[4]) is not None, line
+
+
 def test_each_declared_duration_has_a_comment_with_its_unit() -> None:
     """A duration that a class declares is in a file, so that the test above sees it."""
     named = {(duration.file, duration.setting) for duration in DURATIONS}
@@ -267,7 +276,10 @@ def test_a_value_in_a_mistaken_unit_is_reported(word: str, sentence: str) -> Non
     assert sentence in sentences[0]
 
 
-@pytest.mark.parametrize("word", ["engine.restart_delay=0.5", "engine.round_interval=1", "engine=log", "seed=3"])
+PLAUSIBLE = ("engine.restart_delay=0.5", "engine.round_interval=1", "engine.decision_limit=1", "engine=log", "seed=3")
+
+
+@pytest.mark.parametrize("word", PLAUSIBLE)
 def test_a_plausible_value_is_not_reported(word: str) -> None:
     assert suspicious(entry(word).config, Workload((Job.rigid("a", 0.0, 1, 600.0),))) == []
 

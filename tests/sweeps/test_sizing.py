@@ -143,6 +143,18 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")} == before
 
 
+def test_three_seeds_give_an_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("workload=philly-like-rigid", "workload.rate=0.1", "workload.hours=4", "policy=fifo")
+    where = ("--limit", "4", "--workers", "1", "-o", str(tmp_path / "runs"), *few)
+    out = found_by(capsys, "--target", "mean wait < 500 min", "--seeds", "3", *where)
+    (size,) = map(int, re.findall(r"least size that meets .*: (\d+) nodes?", out))
+    (low, high) = re.findall(r"95 % interval of this size: (?:below )?(\d+) to (?:more than )?(\d+) nodes", out)[0]
+    assert int(low) <= size <= int(high)
+    assert "no interval" not in out
+    out = found_by(capsys, "--target", "mean wait < 500 min", "--seeds", "2", *where)
+    assert "no interval of this size: it needs 3 seeds or more, and each size has 2 seeds (--seeds)" in out
+
+
 def test_the_search_begins_at_the_first_size_on_which_the_jobs_of_all_seeds_fit(tmp_path: Path) -> None:
     """The largest job requests 4 GPUs with seed 0, and 8 with seed 1."""
     few = (

@@ -129,7 +129,10 @@ def test_a_mapped_window_begins_with_the_jobs_that_run_and_wait_then(tmp_path: P
     work = PROFILES[runs.application].epoch_end(PROFILES[runs.application].application.num_epochs - 1)
     assert (runs.past.state, runs.past.started, runs.past.progress) == ("running", -HOUR, pytest.approx(work / 4))
     assert waits.past == Past.pending()
-    assert (report.before, report.left_out) == (2, {"submitted outside the window": 2})
+    assert (report.before, report.left_out) == (
+        2,
+        {"submitted outside the window": 1, "status failed, running or waiting at the start of the window": 1},
+    )
     assert "2 more from before the window run or wait at its start" in report.as_text()
     alone = write(tmp_path / "new.parquet", [job._replace(submit_time=job.submit_time - 3 * HOUR) for job in jobs[4:]])
     assert [replace(job, line=0) for job in MappedTrace(str(alone)).load(PROFILES).jobs] == new
@@ -303,7 +306,7 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
         (["trace.parquet", "--status", "great"], "--status is 'great', must be one of completed, failed"),
         (["trace.parquet", "--duration", "0h"], "--duration is 0h, must be a duration above 0"),
         (["trace.parquet", "--start", "1y"], "--start is 1y, must be a duration with its unit, like 90min"),
-        (["trace.parquet", "--start", "99h"], "none of 10 jobs is left: 10 × submitted outside the window"),
+        (["trace.parquet", "--start", "99h"], "none of 10 jobs is left: 9 × submitted outside the window, 1 × 1000"),
         (["trace.parquet", "--seed", "-1"], "--seed is -1, must be a whole number of at least 0"),
         (["trace.parquet", "--profiles", "none"], "--profiles is none, must be a folder with cards"),
     ],

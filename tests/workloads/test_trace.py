@@ -417,6 +417,19 @@ def waiting_log(folder: Path) -> str:
     return str(folder / "log.parquet")
 
 
+def test_jobs_at_the_start_of_a_window_that_are_left_out_have_their_own_reason(tmp_path: Path) -> None:
+    """`waits` holds 8 GPUs later in the window, and `ended` is over before it."""
+    log = (
+        WAITING_LOG.rsplit("\n", 2)[0] + "\nnew,2026-03-02T02:30:00Z,2026-03-02T10:30:20Z,2026-03-02T10:40:20Z,1,bob\n"
+    )
+    (tmp_path / "log.csv").write_text(log)
+    import_trace("table", tmp_path / "log.csv", tmp_path / "log.parquet")
+    assert sorted(TraceReplay(str(tmp_path / "log.parquet"), start=2.0, most_gpus=7).load({}).notes) == [
+        "1 jobs submitted outside the window left out",
+        "1 jobs with more than 7 GPUs left out, running or waiting at the start of the window",
+    ]
+
+
 def test_a_window_begins_with_the_jobs_that_run_and_wait_then(tmp_path: Path) -> None:
     path = waiting_log(tmp_path)
     workload = TraceReplay(path, start=2.0).load({})

@@ -56,10 +56,14 @@ STATUSES = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED, "Runni
 """How a pod ended, by its phase."""
 
 
+REPEATED = "a repeat of a pod: equal name and creation"
+
+
 class _Pod(NamedTuple):
     """A pod that held GPUs."""
 
     place: Place
+    name: str  # namespace and name
     job: str  # namespace and name of its job, or its own
     created: float  # [s since 1970-01-01 UTC]
     start: float  # first start of a container [s since 1970-01-01 UTC]
@@ -88,13 +92,13 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
     labels = metadata.child("labels")
     namespace = metadata.word("namespace")
     group = next((labels.text(label) for label in JOB_LABELS if labels.has(label)), None)
-    job = name_with_namespace(metadata)
+    name = job = name_with_namespace(metadata)
     if group is not None:
         job = f"{namespace}/{group}" if namespace else group
     created, start, end = instant(metadata, "creationTimestamp"), min(starts), max(ends)
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)
-    return _Pod(row.place, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
+    return _Pod(row.place, name, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
 
 
 def _runs(status: JsonRow) -> tuple[list[float], list[float]]:
@@ -173,7 +177,8 @@ class PodsFormat(Format):
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each pod of one file; the jobs last."""
-        pods_by_job = defaultdict[str, list[_Pod]](list)
+        # Outputs that overlap in time repeat pods, and a file may contain several outputs.
+        pods: dict[tuple[str, float], _Pod] = {}
         for row in json_rows(path, LIST, None):
             try:
                 pod = _pod(row, self.units)
@@ -182,10 +187,16 @@ class PodsFormat(Format):
                 continue
             if isinstance(pod, Dropped):
                 yield pod
-            else:
-                pods_by_job[pod.job].append(pod)
-        for name, pods in pods_by_job.items():
-            yield from _entries(name, pods)
+                continue
+            key = pod.name, pod.created
+            if key in pods:
+                yield Dropped(pods[key].place, REPEATED)
+            pods[key] = pod
+        pods_by_job = defaultdict[str, list[_Pod]](list)
+        for pod in pods.values():
+            pods_by_job[pod.job].append(pod)
+        for name, pods_of_job in pods_by_job.items():
+            yield from _entries(name, pods_of_job)
 
 
 def _entries(name: str, pods: Sequence[_Pod]) -> Iterator[Entry]:

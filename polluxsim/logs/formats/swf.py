@@ -33,7 +33,8 @@ COLUMNS = (
     "queue", "partition", "preceding_job", "think_time",
 )  # fmt: skip
 
-STATUSES = {0: JobStatus.FAILED, 1: JobStatus.COMPLETED, 5: JobStatus.CANCELLED}
+CANCELLED = 5
+STATUSES = {0: JobStatus.FAILED, 1: JobStatus.COMPLETED, CANCELLED: JobStatus.CANCELLED}
 """Meanings of the field `status`. Rows of status 2 to 4 are parts of a job with a row of its own."""
 
 PARTIAL = (2, 3, 4)
@@ -47,7 +48,8 @@ def _parse(row: LogRow) -> LogJob | Dropped:
         return row.dropped("part of a job between two checkpoints, counted with the whole job")
     duration, wait = _known(row, "run_time"), _known(row, "wait_time")
     if duration is None:
-        return row.dropped(Reason.NEVER_RAN)
+        is_started = wait is not None and status != CANCELLED
+        return row.dropped("ran for an unknown time" if is_started else Reason.NEVER_RAN)
     processors = _known(row, "allocated_processors", MAX_GPUS) or _known(row, "requested_processors", MAX_GPUS)
     if not processors:
         return row.dropped("no number of processors")

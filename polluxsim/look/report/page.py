@@ -330,8 +330,8 @@ def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
 
 
 def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
-    """Return a run with the lives of its jobs and the reasons. Raise InvalidInputError if it has no jobs."""
-    run.must_have_jobs()
+    """Return a run with the lives of its jobs and the reasons. Raise InvalidInputError if no metric counts a job."""
+    run.must_have_metrics()
     return Subject(run, *_lives(run), reasons)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import (
@@ -189,7 +190,7 @@ class Pools:
 
         def worth(name: str) -> float:
             load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
-            return job.speeds[name] / max(load, 1.0)
+            return sort_key(job.speeds[name] / max(load, 1.0))
 
         return max(self._usable(job), key=worth)
 
@@ -208,10 +209,9 @@ class Pools:
         for job in late:
             before, gpus = self.of(job.job_id), job.num_replicas
             load = max(demand[before] / max(view.gpus_of(before), 1), 1.0)
+            speed_here = sort_key(job.speeds[before] / load)
             others = [
-                name
-                for name in self._others(job)
-                if gpus <= spare[name] and job.speeds[name] > job.speeds[before] / load
+                name for name in self._others(job) if gpus <= spare[name] and sort_key(job.speeds[name]) > speed_here
             ]
             if others:
                 after = max(others, key=job.speeds.__getitem__)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
-from polluxsim.common.instants import sort_key
+from polluxsim.common.instants import sort_key, sort_keys
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -110,7 +110,8 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
     # Of each way so far: the GPUs taken, shape (ways, types), and the sum of payoffs.
     used, payoffs = np.zeros((1, len(queue.gpus))), np.zeros(1)
     choices = list[JobChoices]()
-    for job in np.argsort(-queue.utilities_per_gpu.max(axis=1), kind="stable").tolist():
+    largest = sort_keys(queue.utilities_per_gpu.max(axis=1))
+    for job in np.argsort(-largest, kind="stable").tolist():
         choice, gains = _choices_of(queue, prices, job, used)
         used, payoffs = used[choice.before], payoffs[choice.before] + gains
         taken = np.flatnonzero(choice.types >= 0)
@@ -131,9 +132,9 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
 def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
     """Return the choices of a job by the GPUs that are taken, shape (ways, types), and its payoff for each."""
     room, utilities, held = queue.gpus - used, queue.utilities[job], queue.held[job]
-    worth = np.where(queue.widths[job] <= room, queue.utilities_per_gpu[job] / prices.at(used), 0.0)
+    worth = sort_keys(np.where(queue.widths[job] <= room, queue.utilities_per_gpu[job] / prices.at(used), 0.0))
     payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
-    types = payoffs.argmax(axis=1)
+    types = sort_keys(payoffs).argmax(axis=1)
     stays = np.zeros(len(used), dtype=bool) if held is None else payoffs[:, held] > 0
     types = np.where(stays, held or 0, types)
     gains = payoffs[np.arange(len(used)), types]
@@ -147,7 +148,7 @@ def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Jo
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
     """Return the best ways, in order. If several ways leave the same GPUs, only the first of the best ways counts."""
-    order = np.argsort(-payoffs, kind="stable")
+    order = np.argsort(-sort_keys(payoffs), kind="stable")
     if len(order) > 1:
         _, first = np.unique(used[order], axis=0, return_index=True)
         order = order[np.sort(first)]

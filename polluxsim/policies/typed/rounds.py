@@ -92,7 +92,7 @@ class RoundsOfShares:
             rng.shuffle(types)
         elif len(types) > 1:
             speeds = [(job.speeds, max(job.speeds.values(), default=1.0)) for job in view.jobs]
-            types.sort(key=lambda name: -sum(known.get(name, 0.0) / fastest for known, fastest in speeds))
+            types.sort(key=lambda name: -sort_key(sum(known.get(name, 0.0) / fastest for known, fastest in speeds)))
         turns = self._all_turns(view, types)
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
