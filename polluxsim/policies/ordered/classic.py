@@ -145,7 +145,12 @@ class QuasiShortestService:
         def service(job: JobView) -> float:
             return self._expected(job) * job.num_replicas
 
-        return gangs_by(view, lambda job: sort_key(service(job), view.time), lambda job: {"expected_service": service(job)}, preemptive=False)
+        return gangs_by(
+            view,
+            lambda job: sort_key(service(job), view.time),
+            lambda job: {"expected_service": service(job)},
+            preemptive=False,
+        )
 
     def _learn(self, job: JobView) -> None:
         """Update the means with the time for which a job held its GPUs."""
