@@ -56,6 +56,10 @@ def test_every_error_crosses_processes(kind: type[PolluxSimError]) -> None:
     ("check", "message"),
     [
         (lambda: check_range("a.b", 1.0000001, least=0, most=1), "a.b is 1.0000001, must be a number from 0 to 1"),
+        (
+            lambda: check_range("a.b", 4.0, least=1, most=9, whole=True),
+            "a.b is 4.0, must be a whole number from 1 to 9",
+        ),
         (lambda: check_range("a.b", 60.0, most=1), "a.b is 60, must be a number ≤ 1"),
         (lambda: check_choice("a.b", ["x"], {"x": 1}), "a.b is ['x'], must be one of x"),
         (lambda: Cluster((4, 4), least_nodes="two"), "cluster.least_nodes is 'two', must be 1 to 2, the number of"),

@@ -163,6 +163,8 @@ def check_range(
     if len(stated) == 2 and above == -inf:
         stated = [f"from {texts[least]} to {texts[most]}"]
     requirement = f"{kind} {' and '.join(stated)}".rstrip()
+    if whole and isinstance(value, float):  # 4.0, which `invalid_setting` would write as the whole number 4
+        raise InvalidConfigError(f"{name} is {short(value)}, must be {requirement}")
     raise invalid_setting(name, value, f"{requirement}, or null" if or_null else requirement)
 
 

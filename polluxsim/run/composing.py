@@ -30,7 +30,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -258,6 +258,8 @@ def hydra_in_words(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         file = _file_being_read(error) or "a configuration file"
         return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error.override)
     text = " ".join(str(error).split())
     for pattern, words in IN_WORDS:
         if found := re.search(pattern, text):
@@ -329,6 +331,30 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"
 
 
+def _several(word: str) -> str:
+    return f"{word} names several values; name one, or make a run of each with 'polluxsim run -m'"
+
+
+def _does_not_fit(word: str) -> str:
+    """Return the message about a value that cannot be merged with the settings."""
+    key, _, value = word.partition("=")
+    if re.search(r"[{,]\s*null\s*:", value):
+        advice = "write the mapping in a YAML file of your own, with the name in quotes, and add --config-dir FOLDER"
+        return f"{key}: null without quotes is no name of a key; {advice}"
+    return f"{word} does not fit the other settings; 'polluxsim run --help' lists them"
+
+
+def _unreadable(override: str) -> str:
+    """Return the message about a word that Hydra's grammar does not allow."""
+    word = override.removeprefix("+")  # `as_hydra_takes` adds it to a mapping
+    key, _, value = word.partition("=")
+    above, _, last = key.rpartition(".")
+    if above and last[:1].isdigit():
+        return f"{word}: the key ends with a number; write {above}={{{last}: {value}}}"
+    advice = "close each bracket, and put a value with special characters in quotes"
+    return f"{word}: must be KEY=VALUE in the grammar of Hydra; {advice}"
+
+
 CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
 
 IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
@@ -342,10 +368,9 @@ IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
         "Config group override must be a string or a list",
         lambda: "a choice of hydra/… is null, must be the name of an entry; leave it out",
     ),
-    (
-        r"Ambiguous value for argument '(.+)' 1\. To use it as a list",
-        lambda word: f"{word} names several values; name one, or make a run of each with 'polluxsim run -m'",
-    ),
+    (r"Ambiguous value for argument '(.+)' 1\. To use it as a list", _several),
+    (r"Sweep parameters '(.+)' requires --multirun", _several),
+    (r"Error merging override \+?(.+)$", _does_not_fit),
     (CHOICES, _no_choice),
 )
 """Patterns in errors of Hydra, and functions of their groups that return the error in words."""

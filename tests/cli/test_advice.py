@@ -88,6 +88,23 @@ MESSAGES = {
         ["policy=fifo,srtf"],
         "policy=fifo,srtf names several values; name one, or make a run of each with",
     ),
+    "several values of a range": (
+        ["policy=fifo", "seed=range(0,3)"],
+        "seed=range(0,3) names several values; name one, or make a run of each with",
+    ),
+    "null as a key": (
+        ["policy=quotas", "policy.gpus={null: 4}"],
+        "policy.gpus: null without quotes is no name of a key; write the mapping in a YAML file",
+    ),
+    "a key of digits": (
+        ["policy=quotas", "+policy.gpus.01=4"],
+        "the key ends with a number; write policy.gpus={01: 4}",
+    ),
+    "an open bracket": (
+        ["policy=quotas", "policy.gpus={a: 4"],
+        "polluxsim: policy.gpus={a: 4: must be KEY=VALUE in the",
+    ),
+    "two signs": (["policy==fifo"], "policy==fifo: must be KEY=VALUE in the grammar of Hydra; close each bracket"),
     "no part": (["policy=scaled", "policy/scale=null"], "policy.scale is missing; choose one with policy/scale=NAME"),
     "no policy": (["policy=null"], "each run needs one; choose one with policy=NAME"),
     "nothing to leave out": (["policy=fifo", "policy/scale=null"], "policy/scale=null has no effect, because no"),
