@@ -98,7 +98,7 @@ class Clock(simpy.Environment):
         An event of this instant can have called for a round at once, while arrivals of this instant are still to come.
         """
         time, rank, *_ = self._queue[0]
-        return time != self._now or rank is Rank.ROUND
+        return time != self._now or int(rank) == Rank.ROUND
 
     def _is_split(self) -> bool:
         """Return whether events of the next instant have different times."""
