@@ -65,7 +65,8 @@ _ROOMS = {
     "polluxsim.policies.contract.view": ("Decision", "Traits"),
     "polluxsim.hardware.clusters": ("Cluster",),
     "polluxsim.studies.sizing": ("size", "SizeRequest"),
-    "polluxsim.studies.log_replays": ("calibrate", "log_whatif", "CalibrateRequest", "LogWhatIfRequest"),
+    "polluxsim.studies.log_calibration": ("calibrate", "CalibrateRequest"),
+    "polluxsim.studies.log_replays": ("log_whatif", "LogWhatIfRequest"),
     "polluxsim.studies.arena.contest": ("arena", "ArenaRequest"),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip

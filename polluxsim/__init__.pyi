@@ -23,9 +23,9 @@ from polluxsim.policies.contract.view import Decision as Decision
 from polluxsim.policies.contract.view import Traits as Traits
 from polluxsim.studies.arena.contest import ArenaRequest as ArenaRequest
 from polluxsim.studies.arena.contest import arena as arena
-from polluxsim.studies.log_replays import CalibrateRequest as CalibrateRequest
+from polluxsim.studies.log_calibration import CalibrateRequest as CalibrateRequest
+from polluxsim.studies.log_calibration import calibrate as calibrate
 from polluxsim.studies.log_replays import LogWhatIfRequest as LogWhatIfRequest
-from polluxsim.studies.log_replays import calibrate as calibrate
 from polluxsim.studies.log_replays import log_whatif as log_whatif
 from polluxsim.studies.sizing import SizeRequest as SizeRequest
 from polluxsim.studies.sizing import size as size

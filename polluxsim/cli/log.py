@@ -140,7 +140,7 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import engine_waits, print_without_effect
     from polluxsim.look.tables import boxed
-    from polluxsim.studies.log_replays import CalibrateRequest, calibrate
+    from polluxsim.studies.log_calibration import CalibrateRequest, calibrate
 
     request = request_of(CalibrateRequest, options, folder=options.output, overrides=options.names)
     found = calibrate(request)

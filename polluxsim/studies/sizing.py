@@ -26,7 +26,8 @@ from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import LEAST_UNITS, Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_replays import DEFAULT_GPUS_PER_NODE, refuse_launcher, refuse_varied, replay_of, reversals
+from polluxsim.studies.log_calibration import DEFAULT_GPUS_PER_NODE, refuse_launcher, refuse_varied, replay_of
+from polluxsim.studies.log_replays import reversals
 from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit

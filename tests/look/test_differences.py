@@ -22,13 +22,11 @@ from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.statistics.comparisons import settings_table
+from polluxsim.studies.log_calibration import CalibrateRequest, Calibration, Match
 from polluxsim.studies.log_replays import (
-    CalibrateRequest,
-    Calibration,
     Case,
     LogWhatIf,
     LogWhatIfRequest,
-    Match,
     failures_in_words,
     not_monotone,
 )
@@ -96,7 +94,7 @@ def whatif(*waits: float) -> LogWhatIf:
 
 def replay(wait: float) -> Replay:
     """Return a replay of one job that completes."""
-    return Replay({"a": wait}, {"a": wait}, {"a": wait + 60.0}, {}, {"a": 1}, 64, 0, 0, (), {})
+    return Replay({"a": wait}, {"a": wait}, {"a": wait + 60.0}, {}, {"a": 1}, 64, {"a": 0}, 0, 0, (), {})
 
 
 @pytest.mark.parametrize(
