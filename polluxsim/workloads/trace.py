@@ -202,39 +202,27 @@ class TraceReplay:
     ) -> Job:
         """Return the job of a row. Raise InvalidInputError if a value of the row is invalid."""
         try:
-            return self._rigid_job(job, name, row, reading, submit_time, after, past)
+            return Job.rigid(
+                name,
+                submit_time,
+                ceil(job.num_gpus),
+                job.duration or 0.0,
+                row,
+                user=shared(job.user),
+                queue=shared(job.tenant if self.queue == "tenant" else job.partition),
+                time_limit=job.time_limit or None,
+                after=after,
+                cancel_time=self._cancel_time(job, submit_time),
+                gpu_types=reading.types.of(job.gpu_type),
+                cpus=job.cpus or None,
+                memory=job.memory or None,
+                priority=float(self.priorities.get(job.qos or "", job.priority or 0.0)),
+                job_name=shared(job.application),
+                qos=shared(job.qos),
+                past=past,
+            )
         except InvalidJobError as error:
             raise bad_line(self.path, row, str(error)) from None
-
-    def _rigid_job(
-        self,
-        job: TraceJob,
-        name: str,
-        row: int,
-        reading: _Reading,
-        submit_time: float,
-        after: tuple[str, ...],
-        past: Past | None,
-    ) -> Job:
-        return Job.rigid(
-            name,
-            submit_time,
-            ceil(job.num_gpus),
-            job.duration or 0.0,
-            row,
-            user=shared(job.user),
-            queue=shared(job.tenant if self.queue == "tenant" else job.partition),
-            time_limit=job.time_limit or None,
-            after=after,
-            cancel_time=self._cancel_time(job, submit_time),
-            gpu_types=reading.types.of(job.gpu_type),
-            cpus=job.cpus or None,
-            memory=job.memory or None,
-            priority=float(self.priorities.get(job.qos or "", job.priority or 0.0)),
-            job_name=shared(job.application),
-            qos=shared(job.qos),
-            past=past,
-        )
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
         """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
