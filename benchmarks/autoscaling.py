@@ -3,7 +3,7 @@
     python benchmarks/autoscaling.py [--seeds 6] [--out frontier.png]
 
 Two loads of two weeks of rigid jobs on nodes of 4 GPUs that take 300 s to start. `bursts` has bursts as on Philly, at
-any hour (`polluxsim workload generate --kind replay`); `timetable` has bursts on weekdays within 20 minutes from 9
+any hour (`workload=philly-like-replay`); `timetable` has bursts on weekdays within 20 minutes from 9
 and 14 h.
 The reactive rule (`policy/scale=pending`) is run at several idle times, which is its own way to trade cost for waiting;
 the forecast at several headrooms. Each forecast is held against the reactive rule at the same cost, seed by seed, by

@@ -23,7 +23,7 @@ import numpy as np
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.workloads.workload import Job, Workload
 

@@ -18,19 +18,20 @@ from typing import Any, NamedTuple
 from check_worlds import run_checks
 
 from polluxsim.checks.checking import made
-from polluxsim.checks.driving import FoundError, policy_name, take_turn
+from polluxsim.checks.driving import FoundError, take_turn
 from polluxsim.checks.findings import Fault, Finding, of_error
-from polluxsim.checks.laws import Watch
+from polluxsim.checks.laws import RunLaws
 from polluxsim.checks.parameters import with_parameters
-from polluxsim.checks.worlds import Allowed, World, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.records.results import Result, Status
-from polluxsim.run.composing import NamedPolicy, named_policy
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.workloads.workload import Job
 
 EARLIER = ("fifo", "srtf", "afs", "optimus", "pollux", "sia", "elasticflow", "antman", "gandiva", "muri-s")
@@ -53,7 +54,7 @@ class Start(NamedTuple):
         """Return the start of a run. Jobs can share GPUs if `shares`, whether or not the policy does."""
         policy = made(guest, world)
         traits = traits_of(policy)
-        scenario = world.scenario(replace(traits, shares_gpus=shares), policy_name(policy))
+        scenario = world.scenario(replace(traits, shares_gpus=shares), policy.label)
         return cls(replace(scenario, traits=traits), policy)
 
     def until(self, time: float) -> Simulation:
@@ -63,9 +64,9 @@ class Start(NamedTuple):
         return run
 
 
-def _drive(run: Simulation, policy: Policy, before: float = inf, watch: Watch | None = None) -> None:
+def _drive(run: Simulation, policy: Policy, before: float = inf, laws: RunLaws | None = None) -> None:
     while (view := run.advance(before)) is not None:
-        take_turn(run, policy, view, watch=watch)
+        take_turn(run, policy, view, laws=laws)
 
 
 def checked_fork(policy: str, number: int) -> Iterator[Finding]:
@@ -75,7 +76,7 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
     traits = [traits_of(each.make()) for each in (earlier, guest)]
     limits = [Allowed.under(each) for each in traits]
     allowed = Allowed(*(all(getattr(each, name) for each in limits) for name in ("rigid", "types", "scaled")))
-    world = drawn(number, allowed)
+    world = random_world(number, allowed)
     if number % 2:
         world = replace(world, jobs=tuple(_longer(job) for job in world.jobs))
     world = with_parameters(world, guest, number)
@@ -92,15 +93,15 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
     fork = _fork(fork, world, active, {*run.waiting}, rng)
     lost = [(node, time, inf) for node in fork.lost_nodes]
     altered = {job.job_id: job for job in (*world.jobs, *fork.altered, *fork.added)}
-    watch = Watch(replace(world, jobs=tuple(altered.values()), outages=(*world.outages, *lost)), here.policy)
+    laws = RunLaws(replace(world, jobs=tuple(altered.values()), outages=(*world.outages, *lost)), here.policy)
     what = f"{earlier.name} until {time:g} s"
     what += "".join(f", {name}" for name in CHANGES if getattr(fork, name))
     try:
         run.fork(fork)
-        _drive(run, here.policy, watch=watch)
+        _drive(run, here.policy, laws=laws)
         result = run.result()
-        watch.end(result)
-        findings = [*watch.findings.values(), *_other_past(whole, result, time), *_left(whole, result)]
+        laws.check_end(result)
+        findings = [*laws.findings.values(), *_other_past(whole, result, time), *_left(whole, result)]
     except FoundError as error:
         findings = [error.finding]
     except Exception as error:  # noqa: BLE001  (of the engine)

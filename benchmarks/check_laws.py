@@ -6,7 +6,9 @@
 `check_worlds.py` makes several runs of each world and also looks for other faults. This script is for large draws. The
 kinds of worlds are `drawn`, as `polluxsim check` draws them; `crowded`, in which many jobs of several queues, users and
 priorities wait for few GPUs, without other events for a long time; and `short`, which are crowded worlds in which
-several nodes are down for most of the time. `--set` gives a parameter of the policy a value in all worlds.
+several nodes are down for most of the time. In `packed` worlds, which are for policies that keep the shapes of jobs,
+jobs request nodes. In `limited` worlds, which are for policies that obey limits, users, qualities of service and queues
+have limits. `--set` gives a parameter of the policy a value in all worlds.
 
 The script prints a line for each policy: the findings and the CPU time. Each finding follows with the number of its
 world, and then the number of worlds with a finding of each law. The exit status is 1 if there are findings.
@@ -29,15 +31,18 @@ from omegaconf import OmegaConf
 from polluxsim.checks.checking import made
 from polluxsim.checks.driving import FoundError, run_policy
 from polluxsim.checks.findings import Finding
-from polluxsim.checks.laws import Watch
+from polluxsim.checks.laws import RunLaws
+from polluxsim.checks.limited_worlds import limited
+from polluxsim.checks.packed_worlds import packed
 from polluxsim.checks.parameters import with_parameters
-from polluxsim.checks.worlds import Allowed, World, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolluxSimError
-from polluxsim.policies.contract.view import traits_of
-from polluxsim.run.composing import NamedPolicy, named_policy
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.workloads.workload import Job
 
-KINDS = ("drawn", "crowded", "short")
+KINDS = ("drawn", "crowded", "short", "packed", "limited")
 LONG = 30_000.0  # duration of an outage that lasts for most of a run [s]
 
 
@@ -72,7 +77,14 @@ def crowded(number: int, allowed: Allowed, *, is_short: bool = False) -> World:
 def world_of(kind: str, number: int, guest: NamedPolicy, settings: Mapping[str, object]) -> World:
     """Return the world of a kind with a number, with drawn parameters of a policy and given settings."""
     allowed = Allowed.under(traits_of(guest.make()))
-    world = drawn(number, allowed) if kind == "drawn" else crowded(number, allowed, is_short=kind == "short")
+    if kind in ("drawn", "packed", "limited"):
+        world = random_world(number, allowed)
+    else:
+        world = crowded(number, allowed, is_short=kind == "short")
+    if kind == "packed":
+        world = packed(world, number)
+    if kind == "limited":
+        world = limited(world, number)
     world = with_parameters(world, guest, number)
     return replace(world, parameters=tuple({**dict(world.parameters), **settings}.items()))
 
@@ -80,12 +92,12 @@ def world_of(kind: str, number: int, guest: NamedPolicy, settings: Mapping[str, 
 def findings_in(world: World, guest: NamedPolicy) -> Sequence[Finding]:
     """Return the findings of the laws in one run in a world."""
     policy = made(guest, world)
-    watch = Watch(world, policy)
+    laws = RunLaws(world, policy)
     try:
-        run_policy(world, policy, watch=watch)
+        run_policy(world, policy, laws=laws)
     except FoundError as error:
         return [error.finding]
-    return list(watch.findings.values())
+    return list(laws.findings.values())
 
 
 def main() -> None:

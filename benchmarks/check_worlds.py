@@ -16,11 +16,11 @@ from time import process_time
 from polluxsim.checks.checking import checked_world
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.parameters import with_parameters
-from polluxsim.checks.worlds import Allowed, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.common.shipped import shipped
-from polluxsim.policies.contract.view import traits_of
-from polluxsim.run.composing import named_policy
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.run.named_policies import named_policy
 
 NEED_A_RUN = {"replay"}
 """Policies that cannot run without a recorded run."""
@@ -65,7 +65,7 @@ def _check(name: str, numbers: range) -> dict[object, tuple[int, Finding]]:
     allowed = Allowed.under(traits_of(guest.make()))
     findings = dict[object, tuple[int, Finding]]()
     for number in numbers:
-        world = with_parameters(drawn(number, allowed), guest, number)
+        world = with_parameters(random_world(number, allowed), guest, number)
         try:
             for finding in checked_world(guest, world):
                 findings.setdefault(finding.kind, (number, finding))

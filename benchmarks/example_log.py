@@ -42,7 +42,8 @@ COLUMNS = [
 
 def drawn(folder: Path, generator: np.random.Generator) -> pd.DataFrame:
     """Return a sample of the jobs of a trace with the statistics of Philly's."""
-    main(["workload", "generate", "-o", str(folder / "all.parquet"), "--duration", f"{HOURS}h", "--seed", str(SEED)])
+    settings = ["workload=philly-like-log", f"workload.hours={HOURS}", f"seed={SEED}"]
+    main(["workload", *settings, "-o", str(folder / "all.parquet")])
     jobs = pd.read_parquet(folder / "all.parquet")
     jobs = jobs[generator.random(len(jobs)) < SHARE].reset_index(drop=True)
     jobs["duration"] = jobs.duration.round().clip(10, LIMITS[-1] * 60)
@@ -60,7 +61,7 @@ def started(jobs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Return the jobs with their start times on the cluster."""
     with (folder / "sacct.txt").open("w", newline="") as file:
         write(rows(jobs.assign(start_time=jobs.submit_time)), file)
-    main(["log", "import", "slurm", str(folder / "sacct.txt"), str(folder / "log.parquet")])
+    main(["log", "import", "slurm", str(folder / "sacct.txt"), "-o", str(folder / "log.parquet")])
     workload = polluxsim.workload("trace", path=str(folder / "log.parquet"))
     run = polluxsim.simulate(
         workload, policy="fifo", cluster=(NODES, GPUS_PER_NODE), settings=polluxsim.settings("log")

@@ -15,7 +15,7 @@ import numpy as np
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import packed
 from polluxsim.models.batch_size import split_batch_size
@@ -37,7 +37,7 @@ def main() -> None:
         workload = PhillyLike(num_jobs=options.jobs, seed=seed).load(profiles)
         for job in workload.jobs:
             choice = split_batch_size(profiles[job.application].application, job.batch_size, job.num_replicas)
-            time = Truth(profiles[job.application]).time_left(packed(job.num_replicas, 4), choice, 0, 0.0)
+            time = GroundTruth(profiles[job.application]).time_left(packed(job.num_replicas, 4), choice, 0, 0.0)
             jobs.append(replace(job, deadline=job.submit_time + 120.0 + rng.uniform(1.2, 3.0) * time))
         workload = replace(workload, jobs=tuple(jobs))
         result = simulate(workload, profiles, cluster, ElasticFlow(), seed=seed, settings=settings)

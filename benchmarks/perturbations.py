@@ -26,9 +26,9 @@ from polluxsim.records.storage import write_run
 from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, read_experiment
 from polluxsim.studies.paper.measures import measure
-from polluxsim.studies.paper.published import Finding, Kind, compare
+from polluxsim.studies.paper.published import PublishedFinding, RuleKind, compare
 from polluxsim.studies.paper.published_runs import over_the_same_workloads
-from polluxsim.studies.paper.runs import Made, Place, Plan, Runs, gathered, make_runs, planned
+from polluxsim.studies.paper.runs import ExperimentPlan, Made, RunPlace, Runs, gathered, make_runs, planned
 from polluxsim.workloads.workload import read_workload
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Base(NamedTuple):
 
     runs: Runs
     samples: list[Sample]
-    place: Place
+    place: RunPlace
     inputs: Inputs
 
 
@@ -230,14 +230,14 @@ Matrix = dict[str, dict[str, bool | None]]
 """The verdict on each judged number, unmodified and under each perturbation."""
 
 
-def matrix(experiment: Experiment, inputs: Inputs, place: Place, *, until_red: bool = False) -> Matrix:
+def matrix(experiment: Experiment, inputs: Inputs, place: RunPlace, *, until_red: bool = False) -> Matrix:
     """Return the verdicts of an experiment. With `until_red`, stop as soon as each number has turned red."""
-    plan: Plan = planned(experiment, inputs, 1)
+    plan: ExperimentPlan = planned(experiment, inputs, 1)
     runs = gathered(experiment, inputs, plan.runs, make_runs(plan.runs, place))
     base = Base(runs, list(measure(runs)), place, inputs)
     published = [judged_here(runs, row) for row in over_the_same_workloads(runs)]
     found = {label(finding): {"unmodified": finding.verdict.passed} for finding in verdicts(base.samples, published)}
-    for row in (row for row in published if row.measured.kind is not Kind.EVERY_JOB):
+    for row in (row for row in published if row.measured.kind is not RuleKind.EVERY_JOB):
         others = [finding for samples in other_arms(base, row) for finding in verdicts(samples, [row])]
         passed = [finding.verdict.passed for finding in others]
         for finding in others[:1]:
@@ -264,11 +264,11 @@ def identity(row: Published) -> tuple[object, ...]:
     return (row.quantity, row.source)
 
 
-def verdicts(samples: Iterable[Sample], published: list[Published]) -> list[Finding]:
+def verdicts(samples: Iterable[Sample], published: list[Published]) -> list[PublishedFinding]:
     return compare(Samples(samples), published, must_match=True)
 
 
-def label(finding: Finding) -> str:
+def label(finding: PublishedFinding) -> str:
     return f"{finding.published} ({finding.published.source.partition(',')[0]})"
 
 
@@ -302,7 +302,7 @@ def matrices(
     inputs = Inputs(osdi21, one_workload(osdi21, out / "artifact"))
     for name in chosen:
         experiment = read_experiment(name)
-        yield experiment, matrix(experiment, inputs, Place(out / "runs"), until_red=until_red)
+        yield experiment, matrix(experiment, inputs, RunPlace(out / "runs"), until_red=until_red)
 
 
 def main() -> None:

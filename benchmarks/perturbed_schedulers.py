@@ -39,13 +39,12 @@ from polluxsim.policies.sharing import muri
 from polluxsim.policies.sia.configurations import configurations
 from polluxsim.policies.typed import rules
 from polluxsim.records.storage import write_run
-from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Samples
 from polluxsim.studies.paper.conformance import with_data
 from polluxsim.studies.paper.experiments import Experiment, Inputs, other_systems, read_experiment
 from polluxsim.studies.paper.measures import measure
-from polluxsim.studies.paper.published import Finding, Kind, Rule, compare, judge
+from polluxsim.studies.paper.published import PublishedFinding, RuleKind, VerdictRule, compare, judge
 from polluxsim.studies.paper.runs import Made, Runs, planned
 from polluxsim.studies.paper.verdict_tables import difference_text
 from polluxsim.studies.plan import composer
@@ -416,7 +415,7 @@ class Study(NamedTuple):
         beside = [Job(case.system, "", UNCHANGED.words, arm, each) for arm in case.beside for each in workloads]
         return perturbed + beside
 
-    def findings(self, jobs: Sequence[Job]) -> list[Finding]:
+    def findings(self, jobs: Sequence[Job]) -> list[PublishedFinding]:
         """Judge the published numbers of the arms of some runs; make the runs that are missing."""
         arms = {arm.name: arm for arm in self.experiment.arms}
         made = tuple(Made(arms[job.arm], job.workload, 0, run(job, self.data, self.out)) for job in jobs)
@@ -433,7 +432,7 @@ def study_of(system: str, data: Path, out: Path) -> Study:
     """Return the study of a system; numbers that are not judged are left out."""
     experiment, own = read_experiment(system), data / "osdi21"
     if not experiment.needs_data:
-        rows = tuple(row for row in experiment.published if row.embedded.kind is not Kind.NONE)
+        rows = tuple(row for row in experiment.published if row.embedded.kind is not RuleKind.NONE)
         return Study(replace(experiment, published=rows), Inputs(), data, out)
     inputs = Inputs(*((own, own) if own.is_dir() else ()), data=data)
     return Study(with_data(experiment, inputs, everything=True), inputs, data, out)
@@ -468,8 +467,7 @@ def run(job: Job, data: Path, out: Path) -> Path:
         with ExitStack() as stack:
             for name, replacement in change.patches.items():
                 stack.enter_context(patch(name, replacement))
-            config = composer().compose([*plan.overrides, *change.overrides])
-            execution = Execution(without_hydra(config))
+            execution = Execution(composer().compose([*plan.overrides, *change.overrides]))
             result, summary = execution.simulate()
         write_run(folder, result, execution.info(summary))
     return folder
@@ -483,14 +481,14 @@ def run_all(jobs: Iterable[Job], data: Path, out: Path, workers: int) -> None:
             print(f"made {folder}", file=sys.stderr, flush=True)
 
 
-def turned(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
+def turned(before: Sequence[PublishedFinding], after: Sequence[PublishedFinding]) -> list[PublishedFinding]:
     """Return the numbers that the unmodified program meets and the perturbed one misses, the furthest off first."""
     met = {finding.published for finding in before if finding.verdict.passed}
     red = [finding for finding in after if finding.published in met and finding.verdict.passed is not True]
     return sorted(red, key=lambda finding: -times_too_far(finding))
 
 
-def times_too_far(finding: Finding) -> float:
+def times_too_far(finding: PublishedFinding) -> float:
     """Return how many times as far as allowed a number is off."""
     if finding.off is None or not finding.rule.width:
         return 0.0
@@ -519,7 +517,7 @@ def section(case: Case, study: Study) -> str:
     return "\n".join(lines) + "\n"
 
 
-def narrowest(finding: Finding) -> Rule:
+def narrowest(finding: PublishedFinding) -> VerdictRule:
     """Return the rule of a finding with the smallest of `WIDTHS` that is met, the largest if none is."""
     if finding.ours is None:
         return finding.rule
@@ -533,7 +531,7 @@ def write_widths(study: Study, jobs: Sequence[Job]) -> None:
     widths = {
         (*finding.published.quantity, finding.published.source): str(narrowest(finding))
         for finding in study.findings(jobs)
-        if finding.rule.kind in (Kind.WITHIN, Kind.POINTS)
+        if finding.rule.kind in (RuleKind.WITHIN, RuleKind.POINTS)
     }
     path = shipped("experiments") / study.experiment.group / f"{study.experiment.name}.csv"
     with path.open(newline="", encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 
 python benchmarks/reduction_intervals.py [--seeds 20] [--profiles FOLDER]
 
-Each seed's workload (what `polluxsim workload generate` draws: 160 jobs over 8 hours, tuned) is run on 16 nodes of 4
+Each seed's workload (what `workload=philly-like` draws: 160 jobs over 8 hours, tuned) is run on 16 nodes of 4
 GPUs under Pollux at p = -1, Optimus+Oracle and Tiresias. A reduction is 1 - average JCT under Pollux / that under the
 other, paired by seed; the 95 % interval is that of its mean over seeds.
 """

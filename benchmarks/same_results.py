@@ -28,8 +28,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hydra.types import RunMode
-
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -41,7 +39,7 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.run.composing import Loader, without_hydra
+from polluxsim.run.composing import compose
 from polluxsim.run.execution import Execution
 from polluxsim.workloads.workload import Job, OneJob, read_workload
 
@@ -54,7 +52,7 @@ from toy import ToyProfile, toy_job, toy_workload  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.policies.contract.policy import Policy
     from polluxsim.records.results import Result
 
     # A name, what is run, and the round interval [s].
@@ -121,6 +119,7 @@ def digest_of_all(result: Result) -> str:
         result.sharing_records,
         result.host_records,
         *([result.start_records] if result.start_records else ()),
+        *([result.chooser_records] if result.chooser_records else ()),
     )
     parts = [[*map(_plain, table)] for table in tables]
     return hashlib.sha256(repr((parts, result.end_time, result.gpu_seconds)).encode()).hexdigest()[:16]
@@ -303,8 +302,7 @@ def _world(world: str, words: tuple[str, ...], jobs: int = 0) -> Case:
             if jobs:
                 write_jobs(path, random.Random(world), jobs, 1.0 if policy in NEED_PROFILES else 0.8)
             added = ("workload=file", f"workload.path={path}") if jobs else ()
-            config = without_hydra(Loader().load_configuration("run", [*words, *added], RunMode.RUN))
-            return Execution(config).simulate()[0]
+            return Execution(compose([*words, *added])).simulate()[0]
 
     return f"world {world} {policy}", run, INTERVAL
 

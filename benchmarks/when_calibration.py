@@ -2,6 +2,9 @@
 
     python benchmarks/when_calibration.py --policy fifo --first 100 --runs 5
     python benchmarks/when_calibration.py --policy tiresias --jobs profiled
+    python benchmarks/when_calibration.py --run FOLDER
+
+With `--run`, the forecasts are those of a finished run. Times that had not come when it ended are left out.
 
 Calibration is the share of times that came true inside their interval. Sharpness is the median width of the intervals,
 0 for a time that is the same in all futures. It is compared with that of a naive forecast for the same jobs: the 10 %
@@ -27,11 +30,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from forecast_scores import Score, calibration, calibration_lines, forecast_checks
 
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.cli.forks import calibration_lines
-from polluxsim.run.forecasts import Score, calibration, forecast_checks
 from polluxsim.run.resampling import NONE, RECENT, Arrivals
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.philly import PhillyLike
@@ -91,6 +93,7 @@ def finished(policy: str, kind: str, seed: int, nodes: int, folder: Path) -> pol
 def main() -> None:
     """Print calibration and sharpness of starts and completions after each seed."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--run", type=Path, help="folder of a finished run")
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--jobs", choices=("rigid", "profiled"), help="default: profiled for pollux and sia")
     parser.add_argument("--arrivals", choices=(NONE, RECENT), default=RECENT)
@@ -100,6 +103,13 @@ def main() -> None:
     parser.add_argument("--forks", type=int, default=19)
     parser.add_argument("--nodes", type=int, help="nodes of 4 GPUs (default: 8, profiled 3)")
     options = parser.parse_args()
+    if options.run is not None:
+        scores_of_run = calibration(
+            polluxsim.read(options.run), options.moments, options.forks, arrivals=Arrivals(options.arrivals)
+        )
+        for check in forecast_checks(scores_of_run):
+            print("\n".join(calibration_lines(check)))
+        return
     kind = options.jobs or ("profiled" if options.policy in PROFILED else "rigid")
     nodes = options.nodes or NODES[kind]
     scores: list[Score] = []

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Attribute, Extension, Object
 
 SOURCE = re.compile(r"\n\n(?=Source: )")
 DOCTEST = re.compile(r"\n\n(?=>>> )")
 FIELD = re.compile(r"    (?P<name>[A-Za-z]\w*)(?::| =) [^#]*?(?:  # (?P<text>.+))?")
 COMMENT = re.compile(r"    # (?P<text>.+)")
+LONGEST_VALUE = 60
 
 
 class Sections(Extension):
@@ -32,6 +33,13 @@ class Sections(Extension):
         if "\nExamples\n---" not in text:
             text = DOCTEST.sub("\n\nExamples\n--------\n", text, 1)
         obj.docstring.value = text
+
+    def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
+        """Leave out the value of a constant that does not fit on one line, as that of a template of a sentence."""
+        # The signature of a dataclass is made from the values of its fields: these stay.
+        is_constant = attr.parent is not None and attr.parent.is_module
+        if is_constant and len(str(attr.value)) > LONGEST_VALUE:
+            attr.value = None
 
 
 def described_fields(source: str) -> Iterator[tuple[str, str]]:

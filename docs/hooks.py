@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # MkDocs takes hooks by their path
 
 import lesson
+import reason_tables
 import results
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
@@ -22,6 +24,7 @@ from mkdocs.structure.files import File
 import polluxsim
 from polluxsim.look import tables
 from polluxsim.metrics.declared import LESS, MORE, NEITHER
+from polluxsim.policies.contract import policy
 from polluxsim.statistics.metric_lines import METRICS
 
 ROOT = Path(__file__).parents[1]
@@ -32,9 +35,12 @@ LEADERBOARD = "arena"
 """Beginning of the names of tables that the leaderboard shows."""
 GLOSSARY = "<!-- metrics -->"
 OTHERS = "<!-- the other commands -->"
+REASONS = "<!-- reasons -->"
+EXCUSES = "<!-- excuses -->"
 DESIGN = "<!-- design -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 SCREENS = re.compile(r"^<!-- (screens|wide):([\w-]+): (.*?) -->$", re.MULTILINE)
+MEMBERS = re.compile(r"^<!-- members: (\w+) -->$", re.MULTILINE)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
@@ -67,6 +73,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown = markdown.replace(DESIGN, design.replace("](docs/", "]("))
     if GLOSSARY in markdown:
         markdown = markdown.replace(GLOSSARY, _metrics())
+    markdown = MEMBERS.sub(lambda found: _members(getattr(policy, found[1])), markdown)
+    if REASONS in markdown:
+        markdown = markdown.replace(REASONS, reason_tables.table_of_reasons())
+    if EXCUSES in markdown:
+        markdown = markdown.replace(EXCUSES, reason_tables.table_of_excuses())
     markdown = SCREENS.sub(_screens, markdown)
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
 
@@ -82,6 +93,26 @@ def _screens(found: re.Match[str]) -> str:
         for scheme in ("light", "dark")
     ]
     return "\n".join(shown)
+
+
+def _members(kind: type) -> str:
+    """Return a table of the members of a class of the contract, from their docstrings."""
+    rows = [["Member", "Meaning", "Default", "Asked by"]]
+    for name, member in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        text = inspect.getdoc(member) or ""
+        told: dict[str, str] = {}
+        for label in ("Asked by", "Default"):
+            text, _, rest = text.partition(f"{label}: ")
+            told[label] = " ".join(rest.split())
+        call = str(inspect.signature(member)) if callable(member) else ""
+        arguments = re.findall(r"(\w+): ", call)
+        shown = f"`{name}({', '.join(arguments)})`" if callable(member) else f"`{name}`"
+        meaning = " ".join(text.split()).replace("|", "\\|")
+        rows.append([shown, meaning, told["Default"], told["Asked by"]])
+    columns = [number for number in range(4) if any(row[number] for row in rows[1:])]
+    return tables.markdown([[row[number] for number in columns] for row in rows]).replace("---:", "---")
 
 
 def _metrics() -> str:

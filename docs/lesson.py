@@ -19,7 +19,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import application_colour
 from polluxsim.models.batch_size import split_batch_size
@@ -86,7 +86,7 @@ def page() -> str:
 
 
 def _application(name: str, profile: Profile) -> dict[str, Any]:
-    limits, truth = profile.application, Truth(profile)
+    limits, truth = profile.application, GroundTruth(profile)
     wanted = np.geomspace(limits.init_batch_size, limits.max_batch_size, BATCHES)
     batches = sorted({round(size) for size in wanted})
     throughput = []

@@ -65,15 +65,14 @@ TERMINAL = [
     ("", "run policy=fifo workload=philly-like-rigid cluster.num_nodes=4 -o queued", 0),
     ("when", "when queued --at 3h", 40),
     ("size", "size workload=philly-like-rigid policy=fifo --target 'p90 wait < 1h'", 40),
-    ("generate", "workload generate -o workload.csv --jobs 40 --seed 1", 40),
-    ("sample", "workload sample philly.csv -o sampled.csv --jobs 3 --seed 1", 40),
+    ("workload", "workload workload=philly-like workload.num_jobs=40 seed=1 -o workload.csv", 40),
     ("import", "log import slurm sacct.txt -o jobs.parquet --gpus 64 --skip-bad", 40),
     ("calibrate", "log calibrate jobs.parquet --gpus 16,32,64 --policies fifo,easy", 40),
     ("check", "check fifo --worlds 50", 40),
     ("arena", "arena --policies fifo,srtf,tiresias --scenarios rigid --seeds 6", 60),
     ("card", "profile card transformer -o gpt.yaml --params 1.3e9 --seq 2048 --gpu v100-32,a100-40,a100-80,h100", 40),
     ("reproduce", "paper reproduce fig1", 30),
-    ("map", "workload map jobs.parquet -o mapped.csv", 40),
+    ("map", "workload workload=mapped workload.path=jobs.parquet -o mapped.csv", 40),
 ]
 
 
@@ -268,9 +267,8 @@ def shots(browser: Any, folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
 def draw_live(_: Path, options: argparse.Namespace) -> None:
     """Draw the live view in the middle of a run in which nodes fail, as of one simulated hour a second."""
     choices = {"policy": "tiresias", "cluster/failures": "rsc-2", "engine/checkpoints": "interval"}
-    config = composed(choices, {}, 0)
-    config.cluster.failures.rate = 200.0
-    execution, seen = Execution(config), list[str]()
+    spec = composed(choices, {"cluster": {"failures.rate": 200.0}}, 0)
+    execution, seen = Execution(spec), list[str]()
     live.perf_counter = lambda: 0.0
     picture = live.Picture(execution.workload, execution.cluster)
     picture.keys = "space: pause, q: quit"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
 
 __version__ = "0.1.0"
+
+# Intel's vector library, if it is installed, gives different last bits on other processors. Numba reads this setting
+# when it is first imported, which any module of polluxsim can do.
+os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 
 def _end_interrupted(*_: object) -> None:
@@ -33,23 +33,6 @@ if sys.argv[:1] == ["-m"] and "polluxsim" in sys.orig_argv:  # `python -m pollux
         _end_interrupted()
 
 
-class _FormerModules:
-    """Import finder for modules of the package that moved.
-
-    It loads the table of former names when it is first needed.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if not name.startswith("polluxsim."):
-            return None
-        from polluxsim.common.former_names import FormerModules  # noqa: PLC0415  (needed for former names only)
-
-        return FormerModules.find_spec(name)
-
-
-sys.meta_path.append(_FormerModules)
-
 # Each name is imported at its first use, so the command line starts fast. __init__.pyi has the types for editors and
 # checkers.
 _ROOMS = {
@@ -62,11 +45,14 @@ _ROOMS = {
     "polluxsim.engine.simulation": ("Simulation",),
     "polluxsim.common.errors": ("PolluxSimError",),
     "polluxsim.metrics.declared": ("Metric",),
-    "polluxsim.policies.contract.view": ("Decision", "Traits"),
+    "polluxsim.policies.contract.policy": ("Policy",),
+    "polluxsim.policies.contract.view": ("Decision", "Reason", "ReasonKind", "Traits"),
     "polluxsim.hardware.clusters": ("Cluster",),
+    "polluxsim.models.batch_size": ("BatchSize",),
     "polluxsim.studies.sizing": ("size", "SizeRequest"),
     "polluxsim.studies.log_calibration": ("calibrate", "CalibrateRequest"),
     "polluxsim.studies.log_replays": ("log_whatif", "LogWhatIfRequest"),
+    "polluxsim.studies.judging": ("judge", "JudgeRequest"),
     "polluxsim.studies.arena.contest": ("arena", "ArenaRequest"),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip

@@ -19,10 +19,16 @@ from polluxsim.engine.settings import EngineSettings as EngineSettings
 from polluxsim.engine.simulation import Simulation as Simulation
 from polluxsim.hardware.clusters import Cluster as Cluster
 from polluxsim.metrics.declared import Metric as Metric
+from polluxsim.models.batch_size import BatchSize as BatchSize
+from polluxsim.policies.contract.policy import Policy as Policy
 from polluxsim.policies.contract.view import Decision as Decision
+from polluxsim.policies.contract.view import Reason as Reason
+from polluxsim.policies.contract.view import ReasonKind as ReasonKind
 from polluxsim.policies.contract.view import Traits as Traits
 from polluxsim.studies.arena.contest import ArenaRequest as ArenaRequest
 from polluxsim.studies.arena.contest import arena as arena
+from polluxsim.studies.judging import JudgeRequest as JudgeRequest
+from polluxsim.studies.judging import judge as judge
 from polluxsim.studies.log_calibration import CalibrateRequest as CalibrateRequest
 from polluxsim.studies.log_calibration import calibrate as calibrate
 from polluxsim.studies.log_replays import LogWhatIfRequest as LogWhatIfRequest

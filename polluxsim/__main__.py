@@ -9,12 +9,17 @@ from polluxsim import _end_interrupted
 
 DEFECT = 70  # exit status after an error in polluxsim or in a policy of the user, which Python prints with a traceback
 
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
+"""Objects that Python makes before it looks for cycles among them. With 700, this is a tenth of a short run."""
+
 
 def main() -> int:
     """Run the command; Ctrl-C is one line and exit status 130 until results are written, and then changes nothing."""
     try:
-        import signal  # noqa: PLC0415  (each import may be interrupted)
+        import gc  # noqa: PLC0415  (each import may be interrupted)
+        import signal  # noqa: PLC0415
 
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         handled = (signal.SIGINT, signal.SIGTERM)
         for number in handled:
             signal.signal(number, _end_interrupted)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
 from hypothesis import settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from toy import toy_job, toy_workload
 
 from polluxsim.checks.driving import AskedEveryRound
@@ -25,21 +26,21 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster, Outage
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
 from polluxsim.policies.ordered.attained_service import Gittins, LeastAttainedService, Tiresias, TiresiasL
 from polluxsim.policies.ordered.classic import Fifo, Priority, Srtf
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.conservative import Conservative
-from polluxsim.policies.reserving.easy import Multifactor
+from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sized.shockwave import Shockwave
 from polluxsim.policies.sized.synergy import Synergy
 from polluxsim.policies.sized.themis import Themis
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
-from polluxsim.policies.typed.linear_programmes import Demand
+from polluxsim.policies.typed.linear_programmes import TypedDemand
 from polluxsim.policies.typed.rounds import RoundsOfShares
 from polluxsim.policies.typed.rules import (
     AlloX,
@@ -134,9 +135,9 @@ def of_files() -> dict[str, Callable[[], Policy]]:
 
 
 @cache
-def policy_config(name: str) -> DictConfig:
+def policy_config(name: str) -> dict[str, Any]:
     """Return the composed configuration of a shipped policy. Tests share it and do not change it."""
-    config: DictConfig = composed({"policy": name}, {}, 0).policy
+    config: dict[str, Any] = composed({"policy": name}, {}, 0).config["policy"]
     return config
 
 
@@ -245,9 +246,9 @@ def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
     return Cluster.uniform(nodes, 4, listed)
 
 
-def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> Demand:
+def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> TypedDemand:
     count = len(speeds)
-    return Demand(
+    return TypedDemand(
         [f"job-{i}" for i in range(count)],
         ["v100", "p100", "k80"][: len(gpus)],
         np.array(speeds),
@@ -260,7 +261,7 @@ def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float],
 
 
 @st.composite
-def demands(draw: st.DrawFn) -> Demand:
+def demands(draw: st.DrawFn) -> TypedDemand:
     jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     gpus = [float(draw(st.integers(4, 12))) for _ in range(types)]
     speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 90.0])

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from polluxsim.cli.main import main
 from polluxsim.run.composing import composed
-from polluxsim.run.execution import Execution, resolved
+from polluxsim.run.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class SharedRuns:
 
 def count_default_runs(root: Path, patch: pytest.MonkeyPatch) -> None:
     """Write a line to `DEFAULT_RUNS` for each simulation of the default run in this process, under any policy."""
-    default = resolved(composed({}, {}, 0))
+    default = composed({}, {}, 0).config
     start = Execution.start
 
     def start_and_count(execution: Execution) -> Any:

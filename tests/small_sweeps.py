@@ -51,7 +51,7 @@ class HereAndNow:
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         for entry in entries:
-            perform(entry.config, entry.folder)
+            perform(entry.spec, entry.folder)
             self.done.append(entry)
         return []
 

@@ -25,7 +25,6 @@ from polluxsim.common.files import lock
 from polluxsim.models import fitting, goodput
 from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux import local_search
-from polluxsim.policies.pollux.policy import Pollux
 
 PACKAGE = Path(polluxsim.__file__).parent
 WIDEST = [name for name in __cpu_dispatch__ if "AVX512" in name or name == "X86_V4"]
@@ -77,8 +76,9 @@ def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypat
     assert len(compiled.overloads) == 1
 
 
-def test_the_vector_library_of_intel_is_disabled_before_numba_is_imported() -> None:
-    code = "import polluxsim.common.kernels; from numba.core import config; print(config.DISABLE_INTEL_SVML)"
+@pytest.mark.parametrize("module", ["common.kernels", "policies.pollux.genetic", "policies.pollux.rows"])
+def test_the_vector_library_of_intel_is_disabled_before_numba_is_imported(module: str) -> None:
+    code = f"import polluxsim.{module}; from numba.core import config; print(config.DISABLE_INTEL_SVML)"
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_INTEL_SVML"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.strip() in ("1", "True")
@@ -161,13 +161,6 @@ def test_results_do_not_hang_on_the_number_of_threads(tmp_path: Path, plain: dic
 def test_a_helper_says_that_python_cannot_call_it() -> None:
     with pytest.raises(TypeError, match="dot is for kernels to call"):
         dot(np.ones(2), np.ones(2))
-
-
-def test_the_former_name_of_the_search_works_and_says_so() -> None:
-    with pytest.warns(FutureWarning, match="policy.search=exact is now called annealing"):
-        former = Pollux("exact")
-    assert former._search == Pollux("annealing")._search
-    assert former.slow_kernels == Pollux("annealing").slow_kernels
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import shutil
 import warnings
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from datetime import UTC
 from functools import cache
 from pathlib import Path
 
@@ -32,8 +33,11 @@ from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
+from polluxsim.logs.site.nodes import read_nodes
+from polluxsim.logs.site.queue_files import read_queue
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.run_facts import cluster_of
@@ -42,6 +46,7 @@ from polluxsim.look.timeline import write_timeline
 from polluxsim.look.why.story import at, story
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.storage import read_reasons, read_run, read_timings
+from polluxsim.workloads.present import Site, present_jobs
 from polluxsim.workloads.simulator_lists import ElasticFlowJobs, MuriJobs
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload, WorkloadFile, read_workload
@@ -183,6 +188,7 @@ def kinds(whole: Path) -> dict[str, Kind]:
         Kind("elasticflow", elasticflow, read_elasticflow),
         Kind("muri", muri, read_muri),
         Kind("gavel", gavel, read_gavel),
+        Kind("site", write_site, read_site),
     )
     return {kind.name: kind for kind in found}
 
@@ -218,6 +224,7 @@ KINDS = (
     "elasticflow",
     "muri",
     "gavel",
+    "site",
 )
 
 
@@ -257,6 +264,22 @@ def read_muri(folder: Path) -> None:
 
 def read_gavel(folder: Path) -> None:
     assert all(job.duration for job in WorkloadFile(str(folder / "jobs.trace")).load({}).jobs)
+
+
+def write_site(rng: random.Random, folder: Path) -> None:
+    path = rng.choice(sorted((FIXTURES / "site").iterdir()))
+    delimiter = rng.choice(("|", " ", '"', ":", "="))
+    (folder / path.name).write_bytes(broken_text(path.read_bytes(), rng, delimiter))
+
+
+def read_site(folder: Path) -> None:
+    (source,) = folder.iterdir()
+    if source.name.startswith("nodes"):
+        nodes = read_nodes(source)
+        assert nodes.num_nodes == len(nodes.numbers) > 0
+        return
+    present = present_jobs(read_queue(source, UTC), Site(Cluster.uniform(6, 8), lambda job: ""))
+    assert all(job.duration for job in present.jobs)
 
 
 def read_log(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-MOST_MODULES = 120
+MOST_MODULES = 136
 """Largest number of modules of polluxsim that `polluxsim run policy=fifo` imports."""
 
 LIST_MODULES = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
@@ -32,31 +32,10 @@ def test_a_plain_run_imports_few_modules(tmp_path: Path) -> None:
     assert len(own) <= MOST_MODULES, own
     assert not [name for name in own if name.startswith("polluxsim.logs")]
     assert not {"pandas", "matplotlib", "scipy", "numba", "difflib"} & set(modules)
-    assert not [name for name in modules if name.startswith("hydra_plugins.") and "launcher" in name]
+    assert not {"submitit", "ray"} & set(modules)
 
 
-def test_a_launcher_is_imported_where_it_is_named(tmp_path: Path) -> None:
-    modules = modules_of("run", "hydra/launcher=basic", "policy=fifo", "engine.horizon=600", folder=tmp_path)
-    assert [name for name in modules if name.startswith("hydra_plugins.hydra_") and "launcher" in name]
-
-
-def test_a_launcher_is_imported_where_a_users_file_names_it(tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    (tmp_path / "extra").mkdir()
-    text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: submitit_local\n"
-    (tmp_path / "extra" / "mine.yaml").write_text(text)
-    words = [f"hydra.searchpath=[file://{tmp_path}]", "+extra=mine"]
-    code = (
-        "import sys; from hydra.types import RunMode; from polluxsim.run.composing import Loader; "
-        f"config = Loader().load_configuration('run', {words}, RunMode.MULTIRUN); "
-        "print(config.hydra.launcher._target_, file=sys.stderr)"
-    )
-    assert run_python(code, tmp_path).endswith("submitit_launcher.LocalLauncher")
-
-
-@pytest.mark.parametrize(
-    "command", [("table",), ("compare",), ("profile", "card"), ("workload", "generate"), ("size",)]
-)
+@pytest.mark.parametrize("command", [("table",), ("compare",), ("profile", "card"), ("workload",), ("size",)])
 def test_the_help_of_a_command_imports_no_library_of_numbers(command: tuple[str, ...], tmp_path: Path) -> None:
     modules = modules_of(*command, "--help", folder=tmp_path)
     assert not {"numpy", "pandas", "matplotlib", "scipy", "numba"} & set(modules)

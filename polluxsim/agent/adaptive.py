@@ -67,7 +67,14 @@ class AdaptiveAgent:
         With known θ_sys, it is the application's limit.
         """
         limit = self._application.most_replicas(self._application.largest_batch)
-        return min(max(2 * self._most_observed, 1), limit) if self._known is None else limit
+        if self._known is not None:
+            return limit
+        return min(max(2 * self._most_observed, 1), limit)
+
+    @property
+    def application(self) -> Application:
+        """Return the limits of the batch size."""
+        return self._application
 
     @property
     def goodput(self) -> GoodputModel | None:
@@ -111,6 +118,7 @@ class AdaptiveAgent:
         return new
 
     def _fit(self) -> ThroughputParams:
+        """Return θ_sys fitted to all observations."""
         nodes, replicas, atomic = zip(*self._observed, strict=True)
         times = self._observed.values()
         grad_times = [time.step_time - time.sync_time for time in times]
@@ -145,7 +153,8 @@ class ElasticAgent(AdaptiveAgent):
 
     def follow(self, statistics: GradientStatistics) -> None:
         """Store gradient statistics, and use the present batch size of the rule for the goodput."""
-        if (size := self._ruled.present) != self._application.fixed_batch_size:
+        size = self._ruled.present
+        if size != self._application.fixed_batch_size:
             self._application = replace(self._application, fixed_batch_size=size)
         super().follow(statistics)
 
@@ -218,14 +227,18 @@ class AgentByType:
         return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas, gpu_type, epoch)
 
     def _model_on(self, here: OnType) -> Goodput | None:
+        """Return the fitted model of a type, or the scaled model of the first fitted type; None if none is fitted."""
         if here.agent.goodput is not None:
             return here.agent.goodput
         for on in self._by_type.values():
-            if (model := on.agent.goodput) is not None:
-                return ScaledGoodput(model, here.speed / on.speed, on.gpus_per_node)
+            model = on.agent.goodput
+            if model is not None:
+                limits = here.agent.application
+                return ScaledGoodput(model, here.speed / on.speed, on.gpus_per_node, limits)
         return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AgentByType:
         new = AgentByType({name: on._replace(agent=deepcopy(on.agent, memo)) for name, on in self._by_type.items()})
-        new._last, new._models = self._last, self._models.copy()
+        new._last = self._last
+        new._models = self._models.copy()
         return new

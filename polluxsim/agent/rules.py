@@ -37,13 +37,13 @@ class Controller(NamedTuple):
         >>> Controller(1.0, 0.05).parts([Workers("a100", 1, 64, 1.0), Workers("t4", 1, 64, 3.0)])
         (128.0, 42.666666666666664)
         """
-        mean = sum(each.gpus * each.time for each in workers) / sum(each.gpus for each in workers)
-        changes = [self.gain * (mean / each.time - 1) for each in workers]
+        mean = sum(worker.gpus * worker.time for worker in workers) / sum(worker.gpus for worker in workers)
+        changes = [self.gain * (mean / worker.time - 1) for worker in workers]
         # Rounding would undo a change of less than one example.
-        largest = max(abs(change) * each.examples for each, change in zip(workers, changes, strict=True))
+        largest = max(abs(change) * worker.examples for worker, change in zip(workers, changes, strict=True))
         if largest < 1 or max(map(abs, changes)) <= self.dead_band:
             return None
-        return tuple(each.examples * (1 + change) for each, change in zip(workers, changes, strict=True))
+        return tuple(worker.examples * (1 + change) for worker, change in zip(workers, changes, strict=True))
 
 
 class BatchRule(Protocol):
@@ -147,7 +147,9 @@ class NoiseScale(FixedBatch):
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
         """Return the noise scale times the ratio; before the first measurement, the requested batch size."""
-        return asked if statistics is None else self.ratio * statistics.noise_scale(application.init_batch_size)
+        if statistics is None:
+            return asked
+        return self.ratio * statistics.noise_scale(application.init_batch_size)
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,10 @@ class OmniLearn(FixedBatch):
 
 def check_rule(rule: object) -> None:
     """Raise InvalidConfigError if a rule lacks an attribute of `BatchRule`."""
-    if missing := [name for name in ("by_goodput", "learns", "plans", "controller") if not hasattr(rule, name)]:
-        advice = "derive the class from polluxsim.agent.rules.FixedBatch"
-        raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}: {advice}")
+    for name in ("by_goodput", "learns", "plans", "controller"):
+        if not hasattr(rule, name):
+            advice = "derive the class from polluxsim.agent.rules.FixedBatch"
+            raise InvalidConfigError(f"agent {type(rule).__name__} has no {name}: {advice}")
 
 
 class RuledAgent(FixedBatchAgent):
@@ -191,7 +194,8 @@ class RuledAgent(FixedBatchAgent):
         self, application: Application, batch_size: int, rule: BatchRule, by_type: Mapping[str, Application]
     ) -> None:
         super().__init__(application, batch_size, by_type)
-        self.learns, self.plans = rule.learns, rule.plans
+        self.learns = rule.learns
+        self.plans = rule.plans
         self._rule = rule
         self._statistics: GradientStatistics | None = None
         self._epoch = 0
@@ -203,7 +207,8 @@ class RuledAgent(FixedBatchAgent):
 
     def observe(self, observation: Observation) -> None:
         """Store the gradient statistics and the epoch."""
-        self._statistics, self._epoch = observation.statistics, observation.epoch
+        self._statistics = observation.statistics
+        self._epoch = observation.epoch
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Split the batch of the epoch over the GPUs. Each GPU gets at least its minimum."""
@@ -218,8 +223,8 @@ class RuledAgent(FixedBatchAgent):
             return limits.fixed_batch_size
         size = self._rule.batch_size(self.batch_size, limits, epoch, self._statistics)
         if not isinstance(size, Real) or isnan(size):
-            what = f"agent {type(self._rule).__name__} chose a batch of {short(size)} in epoch {epoch}"
-            raise InvalidConfigError(f"{what}, must be a number of examples")
+            problem = f"agent {type(self._rule).__name__} chose a batch of {short(size)} in epoch {epoch}"
+            raise InvalidConfigError(f"{problem}, must be a number of examples")
         return round(min(max(size, limits.init_batch_size), limits.max_batch_size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RuledAgent:
@@ -250,8 +255,11 @@ class BalancingAgent(RuledAgent):
         """Store the gradient statistics, the epoch and the next parts."""
         super().observe(observation)
         workers = observation.workers
-        if workers and (parts := self._controller.parts(workers)) is not None:
-            self._parts = {each.gpu_type: part for each, part in zip(workers, parts, strict=True)}
+        if not workers:
+            return
+        parts = self._controller.parts(workers)
+        if parts is not None:
+            self._parts = {worker.gpu_type: part for worker, part in zip(workers, parts, strict=True)}
 
     @property
     def divide(self) -> Divide:

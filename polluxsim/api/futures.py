@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ from polluxsim.api.parts import (
 )
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import invalid_setting
+from polluxsim.common.written import as_declared
 from polluxsim.records.storage import Run
 from polluxsim.run import moment
 from polluxsim.run.building import load
@@ -64,6 +65,7 @@ class Moment(moment.Moment[RunT]):
         policy: PolicyLike | None = None,
         cluster: ClusterLike | None = None,
         drop_nodes: Collection[int] = (),
+        down: tuple[Collection[int], float | str] | None = None,
         without: str | Iterable[str] = (),
         add: WorkloadLike | None = None,
         seed: int | None = None,
@@ -80,6 +82,8 @@ class Moment(moment.Moment[RunT]):
             A cluster with additional nodes at the end, or without the last nodes.
         drop_nodes
             Numbers of nodes that go down permanently.
+        down
+            Numbers of nodes that go down and come up again, and the time between: seconds, or a text like "6h".
         without
             Names of jobs that are cancelled, or do not arrive, or one name.
         add
@@ -107,8 +111,17 @@ class Moment(moment.Moment[RunT]):
         added, left_out = () if add is None else tuple(self._jobs(add)), _jobs_named("without", without)
         chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
         given = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
-        run = self.fork_with(moment.WhatIfRequest(chosen, given, drop_nodes, left_out, added, seed))
-        counts = {"node(s) dropped": len({*drop_nodes}), "job(s) left out": len(left_out), "job(s) added": len(added)}
+        down_nodes, down_for = ((), 0.0) if down is None else down
+        seconds: Any = as_declared("down_for", down_for, "Seconds")
+        outage = {"down_nodes": down_nodes, "down_for": seconds}
+        request = moment.WhatIfRequest(chosen, given, drop_nodes, without=left_out, added=added, seed=seed, **outage)
+        run = self.fork_with(request)
+        counts = {
+            "node(s) dropped": len({*drop_nodes}),
+            "node(s) down": len({*down_nodes}),
+            "job(s) left out": len(left_out),
+            "job(s) added": len(added),
+        }
         changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
         name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"
@@ -154,7 +167,7 @@ class Moment(moment.Moment[RunT]):
         part = workload_part(workload)
         if isinstance(part, Choice):
             entry = {} if part.name is None else {part.group: part.name}
-            config = composed(entry, {part.group: part.settings}, 0)
+            config = composed(entry, {part.group: part.settings}, 0).config
             loaded: Workload = load(config, part.group, self.profiles)
         else:
             loaded = part.value

@@ -17,9 +17,9 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import Policy
-from polluxsim.run.composing import plain
+from polluxsim.policies.contract.policy import Allocates
 from polluxsim.run.configurations import entries, report_replaced, searched_first
+from polluxsim.run.spec import as_plain
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
@@ -147,7 +147,7 @@ def settings(name: str | None = None, /, **settings: object) -> Choice:
 
 
 AgentLike: TypeAlias = "Choice | str | BatchRule"
-PolicyLike: TypeAlias = "Choice | str | Policy"
+PolicyLike: TypeAlias = "Choice | str | Allocates"
 ClusterLike: TypeAlias = "Choice | str | Cluster | tuple[int, int]"
 WorkloadLike: TypeAlias = "Choice | str | Path | Workload | pd.DataFrame"
 ProfilesLike: TypeAlias = "Choice | str | Path | Mapping[str, Profile]"
@@ -260,7 +260,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
-    return described(value) if frozen else plain(value)
+    return described(value) if frozen else as_plain(value)
 
 
 def _is_plain(value: object) -> bool:

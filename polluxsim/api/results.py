@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.common.durations import HOUR, instant
+from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.simulation import Simulation
-from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.plot.kinds import FigureSubject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.style import Drawing
 from polluxsim.look.run_facts import steady_gpus
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from polluxsim.api.futures import Moment
 
 
-def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:
+def figure_of(kind: str, subject: FigureSubject, options: Mapping[str, object]) -> Drawing:
     """Draw a figure of runs. The kinds and options are those of `polluxsim plot`.
 
     Raise InvalidConfigError for an invalid option, and InvalidInputError if the runs lack the data of the figure.
@@ -95,27 +95,29 @@ class Result(Run):
         return Path(folder)
 
     def at(self, time: float | str) -> Moment[Result]:
-        """Return the run at a time, from which it can be forked. Times are seconds, `3h` or `3:00:00`.
+        """Return the run at a time, from which it can be forked.
+
+        Times are seconds, `3h` or `3:00:00`, or, in the replay of a log with dates, a date like `2026-03-04T14:00`.
 
         Raise InvalidInputError if the run ends earlier, or cannot be repeated.
         """
         from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
 
-        return Moment(self, instant(time))
+        return Moment(self, self.seconds(time))
 
     def why(self, job: str, time: float | str) -> str:
         """Return the state of a job at a time, as in `at`, and the reason for it, as `polluxsim why` prints them.
 
         Raise InvalidInputError if there is no such job, or the text is not a time.
         """
-        return at(self, self.result.reason_records, find_job(self, job), instant(time))
+        return at(self, self.result.reason_records, find_job(self, job), self.seconds(time))
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw a figure, as `polluxsim plot KIND` with its options by name: `run.plot("usage", bin=10)`.
 
         A notebook displays the figure. Its `axes` can be changed, and `save(path)` writes it to a file.
         """
-        return figure_of(kind, Subject(runs=[self]), options)
+        return figure_of(kind, FigureSubject(runs=[self]), options)
 
     def report(self, path: str | PathLike[str] = "report.html") -> Path:
         """Write the run as one interactive HTML file, as `polluxsim report` does, and return its path."""
@@ -209,7 +211,7 @@ class Comparison:
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw a figure of the runs, as `polluxsim plot KIND` with its options by name."""
-        return figure_of(kind, Subject(runs=tuple(self.runs.values()), names=tuple(self.runs)), options)
+        return figure_of(kind, FigureSubject(runs=tuple(self.runs.values()), names=tuple(self.runs)), options)
 
     def __repr__(self) -> str:
         from rich.console import Console  # noqa: PLC0415  (a notebook never prints)

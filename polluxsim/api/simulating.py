@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
-
-from omegaconf import DictConfig
 
 from polluxsim.api.parts import (
     AgentLike,
@@ -33,14 +32,15 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.simulation import Simulation, Watcher
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.records.results import RoundRecord
-from polluxsim.run.composing import composed, plain
+from polluxsim.run.composing import composed
 from polluxsim.run.configurations import default_entry
 from polluxsim.run.execution import Execution
 from polluxsim.run.identity import own_modules
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 from polluxsim.run.progress_line import ignore, num_expected, progress
+from polluxsim.run.spec import RunSpec
 from polluxsim.workloads.workload import Workload
 
 REFRESH = 0.25  # time between two updates of the bar [s]
@@ -167,8 +167,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     160
     """
     parts = _parts(workload=workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
-    given = {**_given(parts), "metrics": metrics or {}}
-    execution = Execution(_configuration(parts, seed), given, _policy_entry(parts["policy"]))
+    execution = Execution(replace(_spec(parts, seed), metrics=metrics or {}))
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,
@@ -182,7 +181,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
 def check(seed: int, **arguments: Any) -> None:
     """Raise the error of `simulate` with these arguments if the run cannot be made. Simulate nothing."""
     parts = _parts(**arguments)
-    Execution(_configuration(parts, seed), _given(parts)).check()
+    Execution(_spec(parts, seed)).check()
 
 
 def start(
@@ -220,16 +219,17 @@ def start(
 
 
 def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[int], tuple[Simulation, Policy]]:
-    """Return a function that starts a run with a seed. The configuration is composed once for all seeds.
+    """Return a function that starts a run with a seed.
 
     The arguments are those of `simulate`. Raise InvalidConfigError for an invalid one.
     """
     parts = _parts(workload=workload, **others)
-    config = _configuration(parts, 0)
+    _spec(parts, 0)  # for its errors
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
-        config.seed = plain(seed)
-        return Execution(config, _given(parts)).start()
+        # Other settings may be the seed too, like that of a drawn workload. A policy may have a state, so that each run
+        # gets a copy.
+        return Execution(_spec(parts, seed)).start()
 
     return begin
 
@@ -246,19 +246,19 @@ def _parts(*, agent: AgentLike | None = None, **others: Any) -> dict[str, Part]:
     }
 
 
-def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
-    """Return the configuration of a run, with the descriptions of parts that are objects."""
+def _spec(parts: Mapping[str, Part], seed: int) -> RunSpec:
+    """Return the description of a run. The settings describe the parts that are objects."""
     chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
     names = {group: part.name for group, part in chosen.items() if part.name is not None}
-    config = composed(names, {group: part.settings for group, part in chosen.items()}, seed)
+    spec = composed(names, {group: part.settings for group, part in chosen.items()}, seed)
     for group, part in parts.items():
         if not isinstance(part, Choice):
-            config[group] = dict(part.description)
-    return config
+            spec = spec.with_settings(group, dict(part.description))
+    return replace(spec, objects=_given(parts), policy_entry=_policy_entry(parts["policy"]))
 
 
-def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[str]]:
-    """Return the configuration of a run that another process can make, and its overrides in words.
+def stated(arguments: Mapping[str, Any], seed: int) -> tuple[RunSpec, list[str]]:
+    """Return the description of a run that another process can make, and its overrides in words.
 
     Raise InvalidConfigError if a configuration cannot state a part of the run.
     """
@@ -276,7 +276,8 @@ def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[st
                 "state; give a name, a file, or an object of a module whose parameters are plain values, or leave out "
                 "folder and workers"
             )
-    return _configuration(parts, seed), [*words, f"seed={seed}"]
+    # The settings describe each object.
+    return replace(_spec(parts, seed), objects={}), [*words, f"seed={seed}"]
 
 
 def _given(parts: Mapping[str, Part]) -> dict[str, Any]:

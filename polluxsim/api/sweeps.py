@@ -17,15 +17,16 @@ from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike
 from polluxsim.api.results import Result, figure_of, read
 from polluxsim.api.simulating import check, counting, simulate, stated
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.plot.kinds import FigureSubject
 from polluxsim.look.plot.style import Drawing
 from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.folders import SWEEP_FILE, run_folders
+from polluxsim.run.composing import MOST_RUNS, check_size
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import run_entries
-from polluxsim.studies.plan import MOST_RUNS, check_size, entry_of
+from polluxsim.studies.plan import entry_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +71,7 @@ class Sweep:
     """
 
     frame: pd.DataFrame
-    subject: Subject
+    subject: FigureSubject
 
     @property
     def runs(self) -> Sequence[Result]:
@@ -194,7 +195,7 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     else:
         runs = _one_after_another(plan, metrics)
     frame = frame_of(runs)
-    return Sweep(frame, Subject(runs=runs, frame=frame))
+    return Sweep(frame, FigureSubject(runs=runs, frame=frame))
 
 
 def _one_after_another(
@@ -224,7 +225,7 @@ def _kept(
             f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
     runs = [stated(named, seed) for named, seed in plan]
-    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers, check_first=True)
+    run_entries([entry_of(words, spec, folder) for spec, words in runs], folder, workers=workers, check_first=True)
     return read_sweep(folder)
 
 
@@ -241,4 +242,4 @@ def read_sweep(folder: str | PathLike[str]) -> Sweep:
     has_table = table.exists()
     frame = frame_at([table if has_table else path])
     runs = [table.parent / str(name) for name in frame.get("folder", ())] if has_table else run_folders([path])
-    return Sweep(frame, Subject(paths=[run for run in runs if run.exists()], frame=frame))
+    return Sweep(frame, FigureSubject(paths=[run for run in runs if run.exists()], frame=frame))

@@ -64,7 +64,8 @@ class SyncTimes:
 
     def _constant(self, num_nodes: int) -> float:
         """Return α_node. Beyond the last knot its slope is the mean slope of all knots, but at least 0."""
-        nodes, alphas = self.num_nodes, self.alpha_node
+        nodes = self.num_nodes
+        alphas = self.alpha_node
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)
         slope = max((alphas[-1] - alphas[0]) / (nodes[-1] - nodes[0]), 0.0)
@@ -126,7 +127,7 @@ class NoiseScales:
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossCurve:
     """The loss by statistical epoch, linear between knots."""
 
     epochs: tuple[int, ...]  # knots, numbers of complete epochs, rising from 1 to all epochs, shape (k,)
@@ -199,7 +200,7 @@ class Card:
     gpu_type: str | None = None  # of the measurements
     # Step times on other GPU types, by name. All other figures are equal on all types.
     types: Mapping[str, OtherType] = field(default_factory=dict)
-    losses: Losses | None = None
+    losses: LossCurve | None = None
     sensitivity: Sensitivity | None = None  # speed by CPUs and memory relative to these step times
 
 
@@ -216,7 +217,7 @@ class CardSize:
     loss_knots: int = 10  # at most half the epochs, so that the fit does not copy noise
 
 
-_PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)
+_PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, LossCurve, FitError)
 
 SIGNIFICANT_DIGITS = 4  # of every figure of a card
 

@@ -16,7 +16,7 @@ from polluxsim.applications.card import (
     Corrections,
     FitError,
     GradTimes,
-    Losses,
+    LossCurve,
     NoiseScales,
     OtherType,
     SyncTimes,
@@ -88,22 +88,35 @@ LOSSES = {
 
 def card_text(card: Card) -> str:
     """Return a card as the text of its file."""
-    parts = (_head, _grad_text, _corrections_text, _noise_text, _losses_text, _types_text, _sensitivity_text)
-    return "".join(f"{line}\n" for part in parts for line in part(card))
+    lines = [
+        *_head(card),
+        *_grad_text(card),
+        *_corrections_text(card),
+        *_noise_text(card),
+        *_losses_text(card),
+        *_types_text(card),
+        *_sensitivity_text(card),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _head(card: Card) -> list[str]:
     """Return the first lines of a card: what it describes, the properties of the application, and the errors."""
-    origin, type_of = "that nobody compared with\n# measurements", "what the figures but for the last ones are of"
+    origin = "that nobody compared with\n# measurements"
+    type_of = "what the figures but for the last ones are of"
     if card.fit_errors:
-        origin, type_of = "fitted to measurements (no\n# measured row is copied)", "what it was measured on"
-    return [
+        origin = "fitted to measurements (no\n# measured row is copied)"
+        type_of = "what it was measured on"
+    lines = [
         f"# Profile card: how fast and how well an application trains, in figures {origin}. "
         "Batch sizes are in examples; an M0-step is a step at init_batch_size.",
         f"format: {FORMAT}",
         f"name: {_quoted(card.application.name)}  # how workloads name the application",
-        *(f"{key}: {_quoted(text)}" for key, text in vars(card.about).items()),
-        *([f"gpu_type: {_quoted(card.gpu_type)}  # {type_of}"] if card.gpu_type else []),
+    ]
+    lines += [f"{key}: {_quoted(text)}" for key, text in vars(card.about).items()]
+    if card.gpu_type:
+        lines.append(f"gpu_type: {_quoted(card.gpu_type)}  # {type_of}")
+    lines += [
         "",
         "application:",
         *_figure_lines(card.application, LIMITS),
@@ -112,14 +125,14 @@ def _head(card: Card) -> list[str]:
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
         "# up to four nodes, all but one full (few_nodes) or not (unpacked), or more nodes (many_nodes).",
         "fit_errors:" if card.fit_errors else "fit_errors: {}",
-        *(
-            f"  {name}: {{points: {row.points}, mean: {_figure(row.mean)}, worst: {_figure(row.worst)}}}"
-            for name, row in card.fit_errors.items()
-        ),
     ]
+    for name, row in card.fit_errors.items():
+        lines.append(f"  {name}: {{points: {row.points}, mean: {_figure(row.mean)}, worst: {_figure(row.worst)}}}")
+    return lines
 
 
 def _grad_text(card: Card) -> list[str]:
+    """Return the lines on the time of a pass and of the synchronisation."""
     return [
         "",
         "# A pass without synchronisation: linear in m, the examples per GPU, between knots.",
@@ -134,7 +147,11 @@ def _grad_text(card: Card) -> list[str]:
 
 
 def _corrections_text(card: Card) -> list[str]:
+    """Return the lines on the corrections of the step time."""
     corrections = card.corrections
+    rows = []
+    for replicas, row in zip(corrections.num_replicas, corrections.factors, strict=True):
+        rows.append(f"    - {_row(row)}  # K = {replicas}")
     return [
         "",
         "# Factors on the step time, a row for each K; columns go in even steps of log m from the smallest",
@@ -143,16 +160,18 @@ def _corrections_text(card: Card) -> list[str]:
         f"  num_replicas: {_row(corrections.num_replicas)}  # knots of K",
         f"  places: {len(corrections.places)}  # columns",
         "  factors:",
-        *(
-            f"    - {_row(row)}  # K = {replicas}"
-            for replicas, row in zip(corrections.num_replicas, corrections.factors, strict=True)
-        ),
+        *rows,
     ]
 
 
 def _noise_text(card: Card) -> list[str]:
+    """Return the lines on the noise scales."""
     noise = card.noise
-    stages = zip([0, *noise.until_epoch], noise.until_epoch, noise.noise_scale, strict=False)
+    rows = []
+    start = 0
+    for end, row in zip(noise.until_epoch, noise.noise_scale, strict=True):
+        rows.append(f"    - {_row(row)}  # epochs {start} to {end - 1}")
+        start = end
     return [
         "",
         "# Gradient noise scale, a row for each stage of training, log-linear in the batch size M between",
@@ -161,11 +180,12 @@ def _noise_text(card: Card) -> list[str]:
         f"  until_epoch: {_row(noise.until_epoch)}  # first epoch after each stage",
         f"  batch_sizes: {_row(noise.batch_sizes)}  # knots of M [examples]",
         "  noise_scale:  # [examples]",
-        *(f"    - {_row(row)}  # epochs {start} to {end - 1}" for start, end, row in stages),
+        *rows,
     ]
 
 
 def _losses_text(card: Card) -> list[str]:
+    """Return the lines on the loss; none if the card does not state it."""
     if card.losses is None:
         return []
     return [
@@ -181,28 +201,30 @@ POOR = 0.15  # root mean square of the log errors above which the card calls a f
 
 
 def _types_text(card: Card) -> list[str]:
+    """Return the lines on other GPU types; none if the card states none."""
     if not card.types:
         return []
+    types = [f"  {_key(name)}: {_other_type_text(other)}" for name, other in card.types.items()]
     return [
         "",
         "# The same on other types of GPU: a pass takes alpha_grad + beta_grad m, synchronisation of K GPUs",
         "# alpha + beta (K - 2), within a node (local) or over several (node; none where one was measured);",
         "# error is the root mean square of log(fitted step time / measured).",
         "types:",
-        *(f"  {_key(name)}: {_other_type_text(other)}" for name, other in card.types.items()),
+        *types,
     ]
 
 
 def _sensitivity_text(card: Card) -> list[str]:
-    lines = [
-        line
-        for amount, speed, unit in (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
-        if (curve := getattr(card.sensitivity, amount, ()))
-        for line in _lines(
-            (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
-            (speed, _row([value for _, value in curve]), "speeds there"),
-        )
-    ]
+    """Return the lines on the speed by CPUs and memory; none if the card does not state it."""
+    lines = []
+    for amount, speed, unit in (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB")):
+        curve = getattr(card.sensitivity, amount, ())
+        if curve:
+            lines += _lines(
+                (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
+                (speed, _row([value for _, value in curve]), "speeds there"),
+            )
     if not lines:
         return []
     return [
@@ -230,8 +252,12 @@ def _lines(*entries: tuple[str, object, str]) -> list[str]:
 
 def _figure_lines(part: object, figures: Mapping[str, Figure]) -> list[str]:
     """Return the lines of a part of a card from its figures."""
-    values = {name: getattr(part, name) for name in figures}
-    return _lines(*((name, _text(value), figures[name].comment) for name, value in values.items() if value is not None))
+    entries = []
+    for name, figure in figures.items():
+        value = getattr(part, name)
+        if value is not None:
+            entries.append((name, _text(value), figure.comment))
+    return _lines(*entries)
 
 
 def _text(value: str | float | tuple[float, ...]) -> str:
@@ -313,7 +339,8 @@ def read_cards(folder: Path) -> dict[str, CardProfile]:
     profiles: dict[str, CardProfile] = {}
     for path in sorted(folder.glob("*.yaml")):
         card = read_card(path)
-        if (name := card.application.name) in profiles:
+        name = card.application.name
+        if name in profiles:
             raise InvalidInputError(f"{path}: a second card for {name!r}; remove one of them from the folder")
         profiles[name] = CardProfile(card)
     if not profiles:
@@ -327,13 +354,16 @@ def read_card(path: Path) -> Card:
     Raise InvalidInputError if a key is unknown or missing, or if a value has a wrong type, range or shape.
     """
     root = read_section(path)
-    if (version := root.integer("format", COUNT)) != FORMAT:
+    version = root.integer("format", COUNT)
+    if version != FORMAT:
         raise root.error("format", f"{FORMAT}, not {version}")
     application = root.part("application", partial(_application, root))
     num_epochs = application.num_epochs
     root.section("sync")  # a missing section is reported before other errors
     card = Card(
-        about=About(*(root.text(key) for key in ("title", "optimizer", "target", "source", "license"))),
+        about=About(
+            root.text("title"), root.text("optimizer"), root.text("target"), root.text("source"), root.text("license")
+        ),
         application=application,
         work=root.number("work", Range(1e-6, 1e15)),
         grad=root.part("grad", _grad),
@@ -390,14 +420,15 @@ def _corrections(section: Section) -> Corrections:
 
 
 def _noise(num_epochs: int, section: Section) -> NoiseScales:
-    until, sizes = section.rising("until_epoch", EPOCHS), section.rising("batch_sizes", COUNT)
+    until = section.rising("until_epoch", EPOCHS)
+    sizes = section.rising("batch_sizes", COUNT)
     if until[-1] != num_epochs:
         raise section.error("until_epoch", f"a list that ends with num_epochs = {num_epochs}")
     return NoiseScales(until, sizes, section.table("noise_scale", len(until), len(sizes), NOISE_SCALE))
 
 
-def _losses(num_epochs: int, section: Section) -> Losses:
-    losses = Losses(**_read(section, LOSSES))
+def _losses(num_epochs: int, section: Section) -> LossCurve:
+    losses = LossCurve(**_read(section, LOSSES))
     if (losses.epochs[0], losses.epochs[-1]) != (1, num_epochs):
         raise section.error("epochs", f"a list from 1 to num_epochs = {num_epochs}")
     _same_length(section, "epochs", "values")
@@ -439,7 +470,8 @@ def _sensitivity(section: Section) -> Sensitivity | None:
     curves: dict[str, Curve] = {"cpus": (), "memory": ()}
     for amount, speed in (("cpus", "cpu_speeds"), ("memory", "memory_speeds")):
         if section.has(amount) or section.has(speed):
-            knots, speeds = section.numbers(amount, AMOUNT), section.numbers(speed, FACTOR)
+            knots = section.numbers(amount, AMOUNT)
+            speeds = section.numbers(speed, FACTOR)
             _same_length(section, amount, speed)
             curves[amount] = tuple(zip(knots, speeds, strict=True))
             if not is_curve(curves[amount]):

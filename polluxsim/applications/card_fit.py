@@ -18,7 +18,7 @@ from polluxsim.applications.card import (
     CardSize,
     Corrections,
     FitError,
-    Losses,
+    LossCurve,
     NoiseScales,
     place_in_use,
     rounded,
@@ -67,10 +67,13 @@ def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
     """Return q = sqr/(sqr + var) [1] by epoch and validated batch size, shape (epochs, sizes)."""
     epochs = range(measured.application.num_epochs)
     runs = [run for _, run in sorted(measured.validations.items())]
-    rows = np.array([[(run[epoch].grad_sqr, run[epoch].grad_var) for run in runs] for epoch in epochs])
-    total = rows.sum(axis=2)
+    rows = []
+    for epoch in epochs:
+        rows.append([(run[epoch].grad_sqr, run[epoch].grad_var) for run in runs])
+    statistics = np.array(rows)
+    total = statistics.sum(axis=2)
     # Without a gradient the gain is 1, as with var = 0.
-    shares: NDArray[np.float64] = np.divide(rows[:, :, 0], total, out=np.ones_like(total), where=total > 0)
+    shares: NDArray[np.float64] = np.divide(statistics[:, :, 0], total, out=np.ones_like(total), where=total > 0)
     return shares
 
 
@@ -94,10 +97,14 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
     # Sum of squares and ends of the best stages of the first `end` rows, by `end`.
     best: dict[int, tuple[float, list[int]]] = {end: (scatter(0, end), [end]) for end in range(1, n + 1)}
     for stages in range(2, min(most, n) + 1):
-        best = {
-            end: min((best[cut][0] + scatter(cut, end), [*best[cut][1], end]) for cut in range(stages - 1, end))
-            for end in range(stages, n + 1)
-        }
+        with_fewer = best
+        best = {}
+        for end in range(stages, n + 1):
+            candidates = []
+            for cut in range(stages - 1, end):
+                squares_before, ends = with_fewer[cut]
+                candidates.append((squares_before + scatter(cut, end), [*ends, end]))
+            best[end] = min(candidates)
     return best[n][1]
 
 
@@ -109,7 +116,8 @@ def _fit_noise_curve(
     The fit minimises the errors of 1/efficiency = 1 + (M/M0 − 1)·q, which determines the training time at a fixed batch
     size.
     """
-    first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
+    first = batch_sizes[0]
+    extra = batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
     basis = log_hats(knots, batch_sizes)
     logs = np.log(first * (1.0 / shares - 1.0))
@@ -162,10 +170,12 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 
 def _errors_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_StepError]:
     """Yield the errors on packed placements. A batch choice with a larger goodput on its placement has more weight."""
-    limits, profile = card.application, CardProfile(card)
+    limits = card.application
+    profile = CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
-        truth, fitted = Alone(measured, placement), Alone(profile, placement)
+        truth = Alone(measured, placement)
+        fitted = Alone(profile, placement)
         try:
             uses = truth.use(USE_SHARPNESS)
         except ProfileRangeError:  # a smaller cluster was measured
@@ -239,7 +249,8 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
 
 def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitError]:
     """Return the errors of the card's step times by placement class, from all measured steps."""
-    profile, errors = CardProfile(card), dict[str, list[float]]()
+    profile = CardProfile(card)
+    errors = dict[str, list[float]]()
     for step in measured_steps(measured):
         fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
         name = placement_class(step.gpus_by_node, card.grad.gpus_per_node)
@@ -251,7 +262,7 @@ def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitErro
     }
 
 
-def fit_losses(losses: Sequence[float], most: int) -> Losses:
+def fit_losses(losses: Sequence[float], most: int) -> LossCurve:
     """Fit a piecewise linear curve to the losses after 1, 2, 3 … epochs, by least squares of their ratios.
 
     It has up to `most` knots, and at most half the epochs, so that it does not copy noise. Each further knot is at the
@@ -265,7 +276,7 @@ def fit_losses(losses: Sequence[float], most: int) -> Losses:
     while len(knots) < min(most, len(losses) // 2):
         longer = (sorted([*knots, new]) for new in epochs if new not in knots)
         knots = min(longer, key=lambda tried: _fit_lines(tried, losses)[1])
-    return Losses(tuple(knots), tuple(_fit_lines(knots, losses)[0].tolist()))
+    return LossCurve(tuple(knots), tuple(_fit_lines(knots, losses)[0].tolist()))
 
 
 def _fit_lines(knots: Sequence[int], losses: Sequence[float]) -> tuple[NDArray[np.float64], float]:

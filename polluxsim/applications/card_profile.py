@@ -97,7 +97,8 @@ class CardProfile:
         GPU or the atomic batch size is too small.
         """
         key = (gpus_by_node, atomic_batch_size)
-        if (step_time := self._known_step_times.get(key)) is None:
+        step_time = self._known_step_times.get(key)
+        if step_time is None:
             self._check_step(gpus_by_node, atomic_batch_size)
             step_time = self._known_step_times[key] = self._step_time(gpus_by_node, atomic_batch_size)
         return step_time
@@ -107,7 +108,8 @@ class CardProfile:
 
         Raise ProfileRangeError if the batch size or the epoch is outside the application's limits.
         """
-        if (statistics := self._known_statistics.get((batch_size, epoch))) is not None:
+        statistics = self._known_statistics.get((batch_size, epoch))
+        if statistics is not None:
             return statistics
         limits = self.application
         self._check_epoch(epoch)
@@ -148,7 +150,8 @@ class CardProfile:
 
         Raise ProfileRangeError if the batch size is outside the application's limits.
         """
-        if (total := self._known_totals.get(batch_size)) is None:
+        total = self._known_totals.get(batch_size)
+        if total is None:
             total = self._known_totals[batch_size] = self._iterations(batch_size, 0)
         return total
 
@@ -172,7 +175,8 @@ class CardProfile:
         return self.card.work / self.application.num_epochs * sum(inverse_gains)
 
     def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        card, num_replicas = self.card, sum(gpus_by_node)
+        card = self.card
+        num_replicas = sum(gpus_by_node)
         if self.other_type is not None:
             grad, step = card.types[self.other_type](len(gpus_by_node), num_replicas, atomic_batch_size)
             return StepTime(step, step - grad)

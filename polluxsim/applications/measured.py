@@ -87,10 +87,15 @@ class MeasuredProfile:
         ProfileRangeError outside the measurements.
         """
         key = (gpus_by_node, atomic_batch_size)
-        if (step_time := self._known_step_times.get(key)) is None:
+        step_time = self._known_step_times.get(key)
+        if step_time is None:
             if max(gpus_by_node) > self._largest_node:
-                gpus_by_node = tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
-            if (table := self._tables.get(canonical(gpus_by_node))) is None:
+                parts: list[int] = []
+                for gpus in gpus_by_node:
+                    parts += packed(gpus, self._largest_node)
+                gpus_by_node = tuple(parts)
+            table = self._tables.get(canonical(gpus_by_node))
+            if table is None:
                 step_time = self._interpolated(gpus_by_node, atomic_batch_size)
             else:
                 step_time = self._between_rows(table, gpus_by_node, atomic_batch_size)
@@ -103,7 +108,8 @@ class MeasuredProfile:
         Raise ProfileRangeError if the batch size is outside the validated batch sizes.
         """
         key = (batch_size, epoch)
-        if (statistics := self._known_statistics.get(key)) is None:
+        statistics = self._known_statistics.get(key)
+        if statistics is None:
             low, high, weight = self._neighbours(batch_size, epoch)
             statistics = self._known_statistics[key] = GradientStatistics(
                 _linear(low.grad_sqr, high.grad_sqr, weight), _linear(low.grad_var, high.grad_var, weight)
@@ -128,11 +134,15 @@ class MeasuredProfile:
 
         It is the mean over the validated batch sizes, because an epoch makes the same progress at each of them.
         """
-        if (best := self.best_metric) is None:
+        best = self.best_metric
+        if best is None:
             return ()
-        epochs, runs = range(self.application.num_epochs), self.validations.values()
-        means = [sum(abs(run[epoch].metric - best) for run in runs) / len(runs) for epoch in epochs]
-        return [max(loss, LEAST_LOSS) for loss in means]
+        runs = self.validations.values()
+        losses = []
+        for epoch in range(self.application.num_epochs):
+            distance = sum(abs(run[epoch].metric - best) for run in runs) / len(runs)
+            losses.append(max(distance, LEAST_LOSS))
+        return losses
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -154,8 +164,12 @@ class MeasuredProfile:
 
     @cached_property
     def _epoch_ends(self) -> list[float]:
+        """Return the progress at the end of each epoch, the least of all trainings [M0-steps]."""
         runs = self.validations.values()
-        return [min(run[epoch].progress for run in runs) for epoch in range(self.application.num_epochs)]
+        ends = []
+        for epoch in range(self.application.num_epochs):
+            ends.append(min(run[epoch].progress for run in runs))
+        return ends
 
     @cached_property
     def _largest_node(self) -> int:
@@ -164,7 +178,8 @@ class MeasuredProfile:
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
         """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""
-        if (neighbours := self._known_neighbours.get(batch_size)) is None:
+        neighbours = self._known_neighbours.get(batch_size)
+        if neighbours is None:
             sizes = self.batch_sizes
             if not sizes[0] <= batch_size <= sizes[-1]:
                 raise ProfileRangeError(
@@ -209,10 +224,16 @@ class MeasuredProfile:
         for row in self.placements:
             key = (len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size)
             groups[key].append((row.step_time, row.sync_time))
-        keys = sorted(groups)
-        points = [*keys, *(row[:3] for row in self.scalability)]
-        means = [[np.mean(times) for times in zip(*groups[key], strict=True)] for key in keys]
-        values = [*means, *(row[3:] for row in self.scalability)]
+        points = []
+        values = []
+        for key, times in sorted(groups.items()):
+            points.append(key)
+            mean_step_time = float(np.mean([step_time for step_time, _ in times]))
+            mean_sync_time = float(np.mean([sync_time for _, sync_time in times]))
+            values.append((mean_step_time, mean_sync_time))
+        for scalability in self.scalability:
+            points.append((scalability.num_nodes, scalability.num_replicas, scalability.atomic_batch_size))
+            values.append((scalability.step_time, scalability.sync_time))
         try:
             interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
         except QhullError:  # triangulation fails if the points span no volume, for example if all are on one node

@@ -50,7 +50,8 @@ def read_described(path: Path) -> dict[str, Described]:
     Raise InvalidInputError if the file cannot be read, or a value is invalid.
     """
     root = read_section(path)
-    source, license_name = root.text("source"), root.text("license")
+    source = root.text("source")
+    license_name = root.text("license")
     applications = root.section("applications")
     found = {name: applications.part(name, partial(_described, source, license_name)) for name in applications.nodes}
     root.finish()
@@ -113,7 +114,8 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
     description = description_of(traces)
     described = read_described(description)
     found = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
-    if unknown := [name for name in found if name not in described]:
+    unknown = [name for name in found if name not in described]
+    if unknown:
         raise InvalidInputError(
             f"{traces / unknown[0]}: {description} has no epochs and limits of this application, only of "
             f"{', '.join(described)}; describe it in {traces / DESCRIPTION_FILE}"
@@ -197,7 +199,8 @@ def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
     reached = 0.0
     for row in read_rows(path, VALIDATION_COLUMNS):
         reached = row.number("progress", above=reached)
-        iteration, metric = row.number("iteration", at_least=0), row.number("metric")
+        iteration = row.number("iteration", at_least=0)
+        metric = row.number("metric")
         sqr, var = (row.number(name, at_least=0) for name in ("grad_sqr", "grad_var"))
         rows.append(EpochRow(reached, iteration, metric, sqr, var))
     if len(rows) < num_epochs:

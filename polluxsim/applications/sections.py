@@ -75,7 +75,8 @@ class Section:
 
     def integer(self, key: str, allowed: Range, item: Any = None) -> int:
         """Return a whole number within limits: the value of a key, or an item of the list under the key."""
-        value, node = self.number(key, allowed, item), self._node(key) if item is None else item
+        value = self.number(key, allowed, item)
+        node = self._node(key) if item is None else item
         if not _is(node, "int"):
             raise self.error(key, f"a whole number {allowed}", node)
         return int(value)

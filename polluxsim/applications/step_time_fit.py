@@ -75,12 +75,15 @@ def measured_steps(measured: MeasuredProfile) -> list[Step]:
     A row that states only its numbers of nodes and GPUs becomes a step on evenly filled nodes.
     """
     limits = measured.application
-    spread = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
-    return [
-        Step(*row, _weight(limits, row.gpus_by_node, row.atomic_batch_size))
-        for row in (*measured.placements, *spread)
-        if limits.min_atomic_batch_size <= row.atomic_batch_size <= limits.max_atomic_batch_size
-    ]
+    rows = list(measured.placements)
+    for row in measured.scalability:
+        gpus_by_node = _spread(row.num_nodes, row.num_replicas)
+        rows.append(PlacementRow(gpus_by_node, row.atomic_batch_size, row.step_time, row.sync_time))
+    steps = []
+    for placed in rows:
+        if limits.min_atomic_batch_size <= placed.atomic_batch_size <= limits.max_atomic_batch_size:
+            steps.append(Step(*placed, _weight(limits, placed.gpus_by_node, placed.atomic_batch_size)))
+    return steps
 
 
 def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
@@ -120,11 +123,13 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     full_hats = hats(knots, [step.atomic_batch_size for step in full])
     lone_hats = hats(knots, [step.atomic_batch_size for step in lone])
     alone_hats = log_hats(alone_knots, [step.atomic_batch_size for step in lone])
-    full_logs, lone_logs = (np.log([step.grad_time for step in group]) for group in (full, lone))
+    full_logs = np.log([step.grad_time for step in full])
+    lone_logs = np.log([step.grad_time for step in lone])
     full_weights = np.sqrt([step.weight for step in full] / np.sum([step.weight for step in full]))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        times, factors = np.exp(x[: len(knots)]), x[len(knots) :]
+        times = np.exp(x[: len(knots)])
+        factors = x[len(knots) :]
         on_full = np.log(full_hats @ times) - full_logs
         on_lone = np.log(lone_hats @ times) + alone_hats @ factors - lone_logs
         return np.concatenate([full_weights * on_full, on_lone / np.sqrt(len(lone))])
@@ -163,15 +168,19 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     node_knots = tuple(knot for knot in NODE_KNOTS if knot <= nodes.max()) or NODE_KNOTS[:1]
     # Factors of α_local, β_local and β_node, then of α_node at each knot.
     columns = np.zeros((len(steps), 3 + len(node_knots)))
-    one, several = nodes == 1, nodes > 1
-    columns[one, 0], columns[one, 1] = 1.0, replicas[one] - 2.0
+    one = nodes == 1
+    several = nodes > 1
+    columns[one, 0] = 1.0
+    columns[one, 1] = replicas[one] - 2.0
     columns[:, 2] = np.where(several, (replicas - nodes) / nodes, 0.0)
     columns[:, 3:] = hats(node_knots, nodes) * several[:, None]
     weights = np.sqrt([step.weight for step in steps])
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        sync, gamma = columns @ np.exp(x[:-1]), 1.0 + np.exp(x[-1])
-        larger, smaller = np.maximum(grads, sync), np.minimum(grads, sync)
+        sync = columns @ np.exp(x[:-1])
+        gamma = 1.0 + np.exp(x[-1])
+        larger = np.maximum(grads, sync)
+        smaller = np.minimum(grads, sync)
         step_logs = np.log(larger) + np.log1p((smaller / larger) ** gamma) / gamma
         errors: NDArray[np.float64] = weights * (step_logs - logs)
         return errors

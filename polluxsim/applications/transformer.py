@@ -65,7 +65,8 @@ class Transformer(NamedTuple):
         attention over all tokens takes 4 L s h, and twice this number backward. Source: Kaplan et al. 2020, §2.1;
         Narayanan et al., SC '21, appendix.
         """
-        dense, attention = 2 * self.params, 4 * self.layers * self.seq * self.hidden
+        dense = 2 * self.params
+        attention = 4 * self.layers * self.seq * self.hidden
         again = dense + attention if self.recompute else 0.0
         return self.seq * (dense * (2 + self.trainable) + 3 * attention + again)
 
@@ -134,7 +135,8 @@ def loss_after(params: float, tokens: float, batch: float) -> float:
     It is (6.5·10¹³/N)^0.077 + (2100/S)^0.76, with S = tokens / (batch + critical batch) effective steps.
     Source: Kaplan et al. 2020, equations 1.6 and 5.4, table 3.
     """
-    low, high = 0.0, 100.0
+    low = 0.0
+    high = 100.0
     for _ in range(100):  # bisection, because the effective steps depend on the loss
         middle = (low + high) / 2
         steps = tokens / (batch + critical_batch(middle))

@@ -23,17 +23,20 @@ from polluxsim.checks.driving import (
 )
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.growth import growth_findings
-from polluxsim.checks.laws import Watch
+from polluxsim.checks.laws import RunLaws
 from polluxsim.checks.origin import origin_dependence
 from polluxsim.checks.parameters import by_clock, with_parameters
+from polluxsim.checks.random_worlds import Allowed, random_world
 from polluxsim.checks.shrinking import smallest
-from polluxsim.checks.worlds import Allowed, World, drawn
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolicyError, PolluxSimError, short
-from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
+from polluxsim.engine.scenario import for_cluster
+from polluxsim.policies.contract.policy import Policy, misspelt_members, traits_of
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.elastic.cluster_size import IDLE_TIME, PendingGpus, Scaled
 from polluxsim.records.results import Result, Status
-from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.run.workers import begin_worker, fresh, kill_worker, starting
 
 Make = Callable[..., Policy]
@@ -46,7 +49,8 @@ RUNS = {
 }
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
-FEW_JOBS, MORE_RUNS = 4, 12
+FEW_JOBS = 4
+MORE_RUNS = 12
 
 SALTS = (1, 2, 3)  # alternative hashes of names
 CLOCKED_WORLDS = 3  # other clocks are tried in every world whose number is a multiple of this
@@ -56,7 +60,7 @@ SHIFTED_WORLDS = 4  # another origin of time is tried in every world whose numbe
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
-    """Drive a policy through drawn worlds; return its faults, each in the smallest world that shows it.
+    """Run a policy in random worlds; return its faults, each in the smallest world that shows it.
 
     Parameters
     ----------
@@ -84,24 +88,34 @@ def found(
 ) -> Iterator[Finding]:
     """Yield the findings of `check` one by one; call `begins` with the number of each world before it starts."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
-    known = set()
+    reported_kinds = set()
     for finding in _all_findings(guest, worlds, timeout, begins):
-        if finding.kind not in known:
-            known.add(finding.kind)
+        if finding.kind in reported_kinds:
+            continue
+        reported_kinds.add(finding.kind)
+        if finding.world is None:
+            yield finding
+        else:
+            # The search for a smaller world repeats only the runs that can show this fault.
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
-            yield finding if finding.world is None else smallest(finding, finding.world, again)
-            if finding.fault is Fault.HANG:  # each further finding of this kind would take as long as the first
-                return
+            yield smallest(finding, finding.world, again)
+        if finding.fault is Fault.HANG:  # each further finding of this kind would take as long as the first
+            return
 
 
 def _all_findings(
     guest: NamedPolicy, worlds: Iterable[int], timeout: float | None, begins: Callable[[int], object]
 ) -> Iterator[Finding]:
-    allowed = Allowed.under(traits_of(guest.make(afresh=True)))
+    """Yield all findings of a policy, of one kind several times; arguments as of `found`."""
+    policy = guest.make(afresh=True)
+    allowed = Allowed.under(traits_of(policy))
+    sentences = misspelt_members(policy)
+    if sentences:
+        yield Finding(Fault.MEMBER, "; ".join(sentences))
     yield from _on_empty_cluster(guest, timeout)
     for number in worlds:
         begins(number)
-        world = with_parameters(drawn(number, allowed), guest, number)
+        world = with_parameters(random_world(number, allowed), guest, number)
         faults = set(ALL_FAULTS)
         if number % SALTED_WORLDS:
             faults.discard(Fault.ORDER)
@@ -125,39 +139,43 @@ def checked_world(
     try:
         run = partial(run_policy, world, timeout=timeout)
         observed = ObservedPolicy(make(afresh=True))
-        watch = Watch(world, observed.policy)
-        once = run(observed, watch=watch)
-        shown = [*_starvation(once)]
+        laws = RunLaws(world, observed.policy)
+        once = run(observed, laws=laws)
+        findings = list(_starvation(once))
         if Fault.CHANCE in faults:
-            shown += _differing_runs(make, run, once, MORE_RUNS if len(world.jobs) <= FEW_JOBS else 1)
+            findings += _differing_runs(make, run, once, MORE_RUNS if len(world.jobs) <= FEW_JOBS else 1)
         elif Fault.MEMORY in faults:
-            shown += _differing_runs(make, run, once, 1)
-        if Fault.STANDING in faults and observed.had_lasting_decision and not shown:
-            asked = run(AskedEveryRound(make(afresh=True)))
-            if _course(asked) != _course(once):
-                what = "before valid_until, it decides otherwise when it is called again"
-                shown.append(Finding(Fault.STANDING, what))
-        if Fault.ORDER in faults and not shown:
-            shown += _order_dependence(make, world, timeout)
-        if Fault.CLOCK in faults and not shown and scales_with_time(world, observed.policy):
-            shown += _clock_dependence(guest, world, once, timeout)
+            findings += _differing_runs(make, run, once, 1)
+        # Each further check compares another run with the first one. Chance or memory makes the runs differ anyway, so
+        # a check is made only if the checks before it found nothing.
+        if Fault.STANDING in faults and observed.had_lasting_decision and not findings:
+            asked_every_round = run(AskedEveryRound(make(afresh=True)))
+            if _course(asked_every_round) != _course(once):
+                message = "before valid_until, it decides otherwise when it is called again"
+                findings.append(Finding(Fault.STANDING, message))
+        if Fault.ORDER in faults and not findings:
+            findings += _order_dependence(make, world, timeout)
+        if Fault.CLOCK in faults and not findings and scales_with_time(world, observed.policy):
+            findings += _clock_dependence(guest, world, once, timeout)
         is_movable = all(job.past is None for job in world.jobs)
-        if Fault.ORIGIN in faults and is_movable and not shown and not observed.traits.follows_clock:
-            shown += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
-        shown += watch.findings.values()
+        if Fault.ORIGIN in faults and is_movable and not findings and not observed.traits.follows_clock:
+            findings += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
+        findings += laws.findings.values()
     except FoundError as error:
-        shown = [error.finding]
-    return [replace(finding, world=world) for finding in shown]
+        findings = [error.finding]
+    return [replace(finding, world=world) for finding in findings]
 
 
 def made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
     """Return a new policy with the parameters of a world, inside an autoscaler if the world has one."""
     policy = guest.make(afresh=afresh, parameters=by_clock(world, guest))
-    return Scaled(policy, PendingGpus(), idle_time=IDLE_TIME * world.clock) if world.is_scaled else policy
+    if world.is_scaled:
+        policy = Scaled(policy, PendingGpus(), idle_time=IDLE_TIME * world.clock)
+    return for_cluster(policy, world.cluster)
 
 
 def _differing_runs(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
-    """Yield a finding if one of `tries` further runs differs from the first, or a run in a used process does."""
+    """Yield a finding if one of `tries` further runs differs from the first, or a run that reuses the modules does."""
     if any(run(make(afresh=True)) != once for _ in range(tries)):
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, and use no clock")
     elif run(make()) != once:
@@ -175,9 +193,10 @@ def _clock_dependence(guest: NamedPolicy, world: World, once: Result, timeout: f
     for clock in CLOCKS:
         slower = replace(world, clock=clock)
         result = run_policy(slower, made(guest, slower, afresh=True), timeout)
-        if (difference := difference_on_clock(once, result, clock)) is not None:
-            what = f"with all times multiplied by {clock:.4g}, {difference}"
-            yield Finding(Fault.CLOCK, f"{what}: compare computed times by view.has_come and view.reaches")
+        difference = difference_on_clock(once, result, clock)
+        if difference is not None:
+            differs = f"with all times multiplied by {clock:.4g}, {difference}"
+            yield Finding(Fault.CLOCK, f"{differs}: compare computed times by view.has_come and view.reaches")
             return
 
 
@@ -191,9 +210,9 @@ def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterat
 
 def _starvation(result: Result) -> Iterator[Finding]:
     """Yield a finding if jobs are not complete at the end of a run."""
-    left = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
-    if left:
-        late = f"{len(left)} jobs, the first is {left[0]!r}, are not complete at {result.end_time:g} s"
+    incomplete = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
+    if incomplete:
+        late = f"{len(incomplete)} jobs, the first is {incomplete[0]!r}, are not complete at {result.end_time:g} s"
         yield Finding(Fault.STARVATION, result.standstill or late)
 
 
@@ -205,9 +224,9 @@ def _on_empty_cluster(guest: NamedPolicy, timeout: float | None) -> Iterator[Fin
     except FoundError as error:
         yield Finding(Fault.EMPTY, f"without jobs: {error.finding.message}")
         return
-    given = getattr(answer, "allocation", answer)
-    if not isinstance(given, Mapping) or any(given.values()):
-        yield Finding(Fault.EMPTY, f"without jobs, it answers {short(given)}")
+    allocation = getattr(answer, "allocation", answer)
+    if not isinstance(allocation, Mapping) or any(allocation.values()):
+        yield Finding(Fault.EMPTY, f"without jobs, it answers {short(allocation)}")
 
 
 BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other process
@@ -223,28 +242,32 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
     PolluxSimError
         If the check raises an error in the other process.
     """
-    guest = named_policy(policy)  # here, because the other process does not know the user's configuration folders
+    # Looked up here, because the other process does not know the user's configuration folders.
+    guest = named_policy(policy)
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_send_findings, args=(sender, dict(os.environ), guest, worlds, timeout))
     world = 0
     with ending_at_once(), ending_with(lambda: kill_worker(process) if process.is_alive() else None):
         with starting():
             process.start()
+        # The other process has its own copy. While this one is open, `recv` would not notice the end of the process.
         sender.close()
         while True:
             try:
                 kind, content = receiver.recv()
             except EOFError:
                 process.join()
-                or_hangs = "" if timeout is None else f", or could not be stopped after {timeout:g} s"
-                where = f"in world {world}: polluxsim.checks.worlds.drawn({world}, …)"
-                what = f"policy {policy} ended the process with status {process.exitcode}{or_hangs}"
-                raise PolicyError(f"{what}, {where}") from None
+                ended = f"policy {policy} ended the process with status {process.exitcode}"
+                if timeout is not None:
+                    ended += f", or could not be stopped after {timeout:g} s"
+                where = f"in world {world}: polluxsim.checks.random_worlds.random_world({world}, …)"
+                raise PolicyError(f"{ended}, {where}") from None
             if kind == FAILED:
                 raise PolluxSimError(content)
             if kind == DONE:
                 return
-            world = content if kind == BEGINS else world
+            if kind == BEGINS:
+                world = content
             yield content
 
 

@@ -11,8 +11,7 @@ from math import isclose
 
 from polluxsim.checks.worlds import World
 from polluxsim.common.instants import sort_key
-from polluxsim.policies.contract.view import Policy, traits_of
-from polluxsim.policies.elastic.cluster_size import Scaled
+from polluxsim.policies.contract.policy import Policy, as_policy, traits_of
 from polluxsim.records.results import AllocationRecord, Result
 
 CLOCKS = (3.0, 0.1, 1 / 7)
@@ -27,17 +26,14 @@ JOB_FACTS = ("job", "status", "num_restarts", "num_failures")
 def scales_with_time(world: World, policy: Policy) -> bool:
     """Return whether the law applies to a policy in a world.
 
-    It applies if all times that the policy uses are parameters of known names: to the policies of polluxsim, and to a
-    class with an attribute `scales_with_time` that is true. The attribute is false for a policy of polluxsim with a
-    constant in seconds. The law does not apply if agents learn, because the fit of the step time has bounds in seconds.
+    It applies if all times that the policy uses are parameters of known names, which the policy states by
+    `scales_with_time`. It does not apply if agents learn, because the fit of the step time has bounds in seconds.
     """
     traits = traits_of(policy)
     agents_learn = traits.adaptive or traits.known_throughput or traits.maximises_throughput or world.agent is not None
     if agents_learn:
         return False
-    checked = policy.inner if isinstance(policy, Scaled) else policy
-    is_shipped = type(checked).__module__.partition(".")[0] == "polluxsim"
-    return bool(getattr(checked, "scales_with_time", is_shipped))
+    return as_policy(policy).scales_with_time
 
 
 def difference_on_clock(once: Result, scaled: Result, clock: float) -> str | None:
@@ -50,7 +46,8 @@ def difference_on_clock(once: Result, scaled: Result, clock: float) -> str | Non
             if getattr(job, name) != getattr(other, name):
                 return f"job {job.job!r} has {name} {getattr(other, name)} instead of {getattr(job, name)}"
         for name in JOB_TIMES:
-            time, after_time = getattr(job, name), getattr(other, name)
+            time = getattr(job, name)
+            after_time = getattr(other, name)
             if not _is_equal(time, after_time, clock, once.end_time):
                 return f"job {job.job!r} has {name} {after_time} s instead of {time} s times the factor"
     if not _is_equal(once.end_time, scaled.end_time, clock, once.end_time):
@@ -69,10 +66,12 @@ def _pairs(
 
 
 def _place(record: AllocationRecord) -> tuple[float, str, tuple[int, ...]]:
+    """Return the place of a record in an order that rounding does not change."""
     return sort_key(record.time), record.job, record.nodes
 
 
 def _placed(record: AllocationRecord) -> tuple[object, ...]:
+    """Return what two records must have in common, apart from their times."""
     return record.job, record.nodes, record.gpus, record.batch_size
 
 
@@ -84,6 +83,7 @@ def _told(record: AllocationRecord | None) -> str:
 
 
 def _is_scaled(before: AllocationRecord, after: AllocationRecord, clock: float) -> bool:
+    """Return whether the time of a record is the time of the other one multiplied by the factor, up to rounding."""
     return _is_equal(before.time, after.time, clock, before.time)
 
 

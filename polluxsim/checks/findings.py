@@ -1,4 +1,4 @@
-"""What a policy saw and decided at a round, the kinds of faults, and the test that shows a fault."""
+"""The observation of a round, the kinds of faults, and the test that shows a fault."""
 
 from __future__ import annotations
 
@@ -8,119 +8,131 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from traceback import walk_tb
-from typing import NamedTuple, cast
+from typing import cast
 
 from polluxsim.checks.worlds import World
 from polluxsim.common.errors import BrokenGangError, InvalidAllocationError, OverAllocationError, TooFewReplicasError
-from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
-from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, Reason
+from polluxsim.hardware.placements import Allocation, JobId, Placement
+from polluxsim.policies.contract.reasons import JobSeen, Reason, RoundSeen
+from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, JobView
+from polluxsim.policies.tools.free_gpus import FreeGpus
 
 
-class SeenJob(NamedTuple):
-    """One job at a round."""
+def observer(
+    view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]
+) -> Callable[[], RoundSeen]:
+    """Read the state that laws need from a view, and return a function that returns the snapshot of the round.
 
-    job_id: JobId
-    num_replicas: int
-    min_replicas: int  # smallest number of GPUs that the job can run on
-    max_replicas: int
-    is_gang: bool  # whether the job runs on `num_replicas` GPUs only
-    queue: str | None
-    priority: float
-    deadline: float | None  # [s]
-    time_limit: float | None  # [s]
-    submit_time: float  # [s]
-    placement: Placement  # GPUs before the decision
-    speeds: Mapping[str, float]  # speed as the user submitted the job, by GPU type [optimiser steps/s]
-    time_left: float  # true time to completion on packed nodes, with the restart delay [s]; 0 with several GPU types
-    delay: float  # restart delay [s]
-    num_restarts: int
-    service: float  # GPUs times the time for which the job held them before the decision [GPU s]
-    reason: Reason | None  # the policy's reason for its decision about the job
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One round: the cluster, the jobs, and the decision of the policy."""
-
-    time: float  # [s]
-    round_interval: float  # time between rounds [s]
-    gpus_per_node: Sequence[int]  # GPUs that each node offers, 0 if it is about to go down
-    types: Sequence[str]  # GPU type of each node
-    up: Mapping[str, int]  # GPUs of each type on nodes that are up and not about to go down
-    jobs: Sequence[SeenJob]  # jobs that the policy did not reject, in order of submission
-    held: Mapping[JobId, int]  # GPUs of each job after the decision
-    free: Mapping[str, int]  # GPUs of each type that no job holds after the decision
-    most_free: int  # free GPUs of the node with the most free GPUs
-    evicted: frozenset[JobId]  # jobs that lost their GPUs since the last decision
-    by_node: Mapping[JobId, Mapping[int, int]]  # GPUs of each job by node after the decision
-    sharing: frozenset[JobId]  # jobs that could share their GPUs before the decision
-    events: Change  # kinds of events since the last decision; a fork that altered jobs counts as an arrival
-    outdated_by: Change  # kinds of events that end the validity of the decision
-
-    def waits(self, job: SeenJob) -> bool:
-        """Return whether a job has no GPUs after the decision."""
-        return not self.held[job.job_id]
-
-
-def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]) -> Callable[[], Seen]:
-    """Read the state that laws need from a view, and return a function that returns the round.
-
-    Call the returned function after the engine has accepted the answer, because the answer is then well formed. `ask`
-    calls a function of the policy, and reports its errors.
+    Everything is read from the view at once, because the view is out of date after the engine applies the answer. Call
+    the returned function after the engine has accepted the answer, because the answer is then well formed. `ask` calls
+    a function of the policy, and turns its errors into findings.
     """
-    reasons: object = {}
-    if isinstance(answer, Decision) and callable(answer.explain):
-        explain, names = answer.explain, [job.job_id for job in view.jobs]
-        reasons = ask(lambda: explain(names))
-    known = reasons if isinstance(reasons, Mapping) else {}
-    is_one = len(view.types) == 1
-    jobs = []
-    for job in view.jobs:
-        gang = job.gang_size
-        delay = view.delay_of(job)
-        time_left = delay + job.oracle.time_left(job.num_replicas) if is_one else 0.0
-        jobs.append(
-            SeenJob(
-                job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,
-                job.queue, job.priority, job.deadline, job.time_limit, job.submit_time, job.placement,
-                dict(job.speeds), time_left, delay, job.num_restarts, job.attained_service,
-                known.get(job.job_id),
-            )
-        )  # fmt: skip
-    going = {node for node, _ in view.health.coming}
-    nodes = [0 if node in going else gpus for node, gpus in enumerate(view.gpus_per_node)]
+    reasons = _reasons_of(view, answer, ask)
+    jobs = [_job_seen(view, job, reasons.get(job.job_id)) for job in view.jobs]
+    # Nodes that will go down soon count as nodes without GPUs, because the policy need not use them.
+    going_down = {node for node, _ in view.health.coming}
+    nodes = [0 if node in going_down else gpus for node, gpus in enumerate(view.gpus_per_node)]
     type_of = [view.type_of(((node, 1),)) for node in range(len(nodes))]
-    time, interval, evicted = view.time, view.round_interval, frozenset(view.changes.evicted)
-    sharing, events = frozenset(view.sharing.held), _events(view.changes)
+    time = view.time
+    interval = view.round_interval
+    evicted = frozenset(view.changes.evicted)
+    sharing = frozenset(view.sharing.held)
+    events = _events(view.changes)
 
-    def seen() -> Seen:
+    def snapshot() -> RoundSeen:
         decision = answer if isinstance(answer, Decision) else Decision(cast("Allocation", answer))
         used = _used(decision, jobs)
-        held = {job.job_id: sum(used.get(job.job_id, {}).values()) for job in jobs}
-        stay = nodes if decision.num_nodes is None else nodes[: decision.num_nodes]
-        free = Counter(dict.fromkeys(type_of, 0))
+        gpus_of = {job.job_id: sum(used[job.job_id].values()) for job in jobs}
+        staying_nodes = nodes if decision.num_nodes is None else nodes[: decision.num_nodes]
         taken = _taken(decision, used)
-        most_free = 0
-        for node, gpus in enumerate(stay):
-            idle = max(gpus - taken[node], 0)
-            free[type_of[node]] += idle
-            most_free = max(most_free, idle)
-        up = Counter(dict.fromkeys(type_of, 0))
-        for node, gpus in enumerate(nodes):
-            up[type_of[node]] += gpus
-        here = [job for job in jobs if job.job_id not in decision.rejected]
-        by_node: dict[JobId, Mapping[int, int]] = {job.job_id: used.get(job.job_id, {}) for job in here}
-        return Seen(
-            time, interval, nodes, type_of, up, here, held, free, most_free, evicted,
-            by_node, sharing, events, decision.outdated_by,
-        )  # fmt: skip
+        free_by_node = [max(gpus - taken[node], 0) for node, gpus in enumerate(staying_nodes)]
 
-    return seen
+        def fits(job: JobSeen, gpu_type: str) -> bool:
+            # The policy may release the last nodes, so that there are fewer nodes than types.
+            of_type = [gpus if name == gpu_type else 0 for gpus, name in zip(free_by_node, type_of, strict=False)]
+            return FreeGpus(of_type).fits(job.shapes[gpu_type])
+
+        accepted = [job for job in jobs if job.job_id not in decision.rejected]
+        by_node: dict[JobId, Mapping[int, int]] = {job.job_id: used[job.job_id] for job in accepted}
+        return RoundSeen(
+            time=time,
+            round_interval=interval,
+            gpus_per_node=nodes,
+            types=type_of,
+            up=_sum_by_type(nodes, type_of),
+            jobs=accepted,
+            held=gpus_of,
+            free=_sum_by_type(free_by_node, type_of),
+            free_by_node=free_by_node,
+            evicted=evicted,
+            by_node=by_node,
+            sharing=sharing,
+            events=events,
+            outdated_by=decision.outdated_by,
+            batch_sizes=decision.batch_sizes,
+            fits=fits,
+        )
+
+    return snapshot
+
+
+def _reasons_of(
+    view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]
+) -> dict[JobId, Reason]:
+    """Return the reasons in an answer for the jobs of a view. A value that is no `Reason` is left out."""
+    if not isinstance(answer, Decision) or not callable(answer.explain):
+        return {}
+    explain = answer.explain
+    names = [job.job_id for job in view.jobs]
+    reasons = ask(lambda: explain(names))
+    if not isinstance(reasons, Mapping):
+        return {}
+    return {job: reason for job, reason in reasons.items() if isinstance(reason, Reason)}
+
+
+def _job_seen(view: ClusterView, job: JobView, reason: Reason | None) -> JobSeen:
+    """Return a job of a view with its reason."""
+    delay = view.delay_of(job)
+    # The time left depends on the type of the GPUs. The laws use it on clusters of one type only.
+    time_left = 0.0
+    if len(view.types) == 1:
+        time_left = delay + job.oracle.time_left(job.num_replicas)
+    shapes = {name: view.shape_of(job, name) for name in job.speeds}
+    return JobSeen(
+        job_id=job.job_id,
+        num_replicas=job.num_replicas,
+        min_replicas=job.min_replicas or 1,
+        max_replicas=job.max_replicas,
+        is_gang=job.gang_size is not None,
+        queue=job.queue,
+        priority=job.priority,
+        deadline=job.deadline,
+        time_limit=job.time_limit,
+        submit_time=job.submit_time,
+        placement=job.placement,
+        speeds=dict(job.speeds),
+        time_left=time_left,
+        delay=delay,
+        num_restarts=job.num_restarts,
+        service=job.attained_service,
+        reason=reason,
+        user=job.user,
+        qos=job.qos,
+        shapes=shapes,
+    )
+
+
+def _sum_by_type(gpus_by_node: Sequence[int], type_of: Sequence[str]) -> Counter[str]:
+    """Return the GPUs of each type, 0 for types without any. `type_of` is the type of each node."""
+    by_type = Counter(dict.fromkeys(type_of, 0))
+    for node, gpus in enumerate(gpus_by_node):
+        by_type[type_of[node]] += gpus
+    return by_type
 
 
 def _events(changes: Changes) -> Change:
     """Return the kinds of the events since the last decision."""
-    happened = {
+    jobs_or_nodes = {
         Change.ARRIVAL: changes.arrived or changes.altered,
         Change.COMPLETION: changes.ended,
         Change.NODES: changes.nodes,
@@ -129,13 +141,13 @@ def _events(changes: Changes) -> Change:
         Change.LEARNING: changes.learnt,
     }
     kinds = Change(0)
-    for kind, jobs in happened.items():
+    for kind, jobs in jobs_or_nodes.items():
         if jobs:
             kinds |= kind
     return kinds
 
 
-def _used(decision: Decision, jobs: Sequence[SeenJob]) -> dict[JobId, Counter[int]]:
+def _used(decision: Decision, jobs: Sequence[JobSeen]) -> dict[JobId, Counter[int]]:
     """Return the GPUs of each job by node after a decision."""
     used = {}
     for job in jobs:
@@ -149,6 +161,7 @@ def _used(decision: Decision, jobs: Sequence[SeenJob]) -> dict[JobId, Counter[in
 
 
 def _by_node(placement: Placement) -> Counter[int]:
+    """Return the GPUs of each node. A policy may name a node twice, or give NumPy numbers."""
     counts = Counter[int]()
     for node, gpus in placement:
         counts[int(node)] += int(gpus)
@@ -164,11 +177,6 @@ def _taken(decision: Decision, used: Mapping[JobId, Counter[int]]) -> Counter[in
     return taken
 
 
-def gpus_of(job: SeenJob) -> int:
-    """Return the GPUs of a job before the decision."""
-    return num_replicas(job.placement)
-
-
 class Fault(StrEnum):
     """Kinds of faults."""
 
@@ -178,6 +186,7 @@ class Fault(StrEnum):
     ANSWER = "an invalid answer"
     HANG = "it does not decide"
     EMPTY = "an empty cluster"
+    MEMBER = "an attribute without effect"
     CHANCE = "chance outside rng"
     ORDER = "the order of a set"
     MEMORY = "memory of other runs"
@@ -192,7 +201,10 @@ class Fault(StrEnum):
     MIN_REPLICAS = "fewer GPUs than a job can run on"
     CLOCK = "decisions that depend on the unit of time"
     CYCLE = "a cycle without an event"
+    SHAPE = "a job on other nodes than it needs"
+    LIMIT = "a start beyond a limit"
     PREEMPTION = "a preemption in spite of the promise"
+    BATCH_SIZE = "another batch size than the policy chose"
 
 
 @dataclass(frozen=True)
@@ -225,7 +237,10 @@ def of_error(error: BaseException, message: str) -> Finding:
     if fault not in (Fault.ANSWER, Fault.ERROR):
         return Finding(fault, message)
     cause = error.__cause__
-    raised = error if cause is None or cause.__traceback__ is None else cause  # a cause need not have been raised
+    # A cause that was never raised has no traceback.
+    has_raised_cause = cause is not None and cause.__traceback__ is not None
+    raised = cause if cause is not None and has_raised_cause else error
+    # The innermost frame is the place in the policy's code.
     *_, (frame, line) = walk_tb(raised.__traceback__)
     return Finding(fault, message, origin=(frame.f_code.co_filename, line))
 
@@ -238,10 +253,12 @@ def as_test(finding: Finding, policy: str) -> str:
             f"from polluxsim.checks import check\n\n\ndef test_{name}() -> None:\n    assert not check({policy!r}, 0)\n"
         )
     with_a_line_for_each_job = re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", repr(finding.world))
-    past = "from polluxsim.workloads.past import Past\n" if "past=Past(" in with_a_line_for_each_job else ""
+    past_import = ""
+    if "past=Past(" in with_a_line_for_each_job:
+        past_import = "from polluxsim.workloads.past import Past\n"
     return (
         "from polluxsim.checks import World, checked_world\n"
-        f"{past}from polluxsim.workloads.workload import Job\n\n\n"
+        f"{past_import}from polluxsim.workloads.workload import Job\n\n\n"
         f"def test_{name}() -> None:\n"
         f"    world = {with_a_line_for_each_job}\n"
         f"    assert not checked_world({policy!r}, world)\n"

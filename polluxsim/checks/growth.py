@@ -12,21 +12,25 @@ from polluxsim.checks.driving import AskedEveryRound, FoundError, start_run, tak
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.worlds import World
 from polluxsim.engine.policy_calls import rare_collections
-from polluxsim.run.composing import NamedPolicy
+from polluxsim.run.named_policies import NamedPolicy
 from polluxsim.workloads.workload import Job
 
 NUM_JOBS = (60, 250, 1000, 4000)  # tried numbers of jobs; the cluster has a quarter of the GPUs that they request
-JOBS_PER_GPU, GPUS_PER_NODE = 4, 4
+JOBS_PER_GPU = 4
+GPUS_PER_NODE = 4
 
 # No larger number of jobs is tried if a decision with its preparation takes longer than the first time, or if the next
 # one is expected to take longer than the second time [s].
-LONGEST_MEASURED, LONGEST_EXPECTED = 0.5, 1.5
+LONGEST_MEASURED = 0.5
+LONGEST_EXPECTED = 1.5
 
 # A fault: the time of a decision exceeds MIN_TIME [s] and grows with a higher power of the number of jobs than
 # MAX_POWER. If the power exceeds SUSPECT_POWER, both times are measured REPEATS times more, because the machine may be
 # busy.
-MAX_POWER, MIN_TIME = 1.7, 0.1
-SUSPECT_POWER, REPEATS = 1.2, 4
+MAX_POWER = 1.7
+MIN_TIME = 0.1
+SUSPECT_POWER = 1.2
+REPEATS = 4
 
 NUM_ROUNDS, COMPARED = 1500, 100  # rounds of a steady cluster, and number of early and of late rounds to compare
 LONGEST_TOTAL = 20.0  # the rounds end without a finding if their decisions take longer than this in total [s]
@@ -73,7 +77,8 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
         )
         return _second_decision(guest, world, timeout)
 
-    small, before = 0, DecisionTimes(0.0, inf)
+    small = 0
+    before = DecisionTimes(0.0, inf)
     for size in NUM_JOBS:
         now = times_with(size)
         if not small or now.spent < LONGEST_MEASURED:  # the first measurement may include compilation
@@ -82,12 +87,14 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
             for _ in range(REPEATS):  # in turn, because the machine may be slow for some time only
                 now = now.least(times_with(size))
                 before = before.least(times_with(small))
-            if (power := _power(size, now, small, before)) > MAX_POWER:
-                what = f"with {size} jobs takes {now.seconds:.2g} s, with {small} jobs {before.seconds:.2g} s"
-                return Finding(Fault.GROWTH, f"a decision {what}: it grows with a power of {power:.1f}")
+            power = _power(size, now, small, before)
+            if power > MAX_POWER:
+                takes = f"with {size} jobs takes {now.seconds:.2g} s, with {small} jobs {before.seconds:.2g} s"
+                return Finding(Fault.GROWTH, f"a decision {takes}: it grows with a power of {power:.1f}")
         if now.spent > LONGEST_MEASURED or now.spent * now.spent / before.spent > LONGEST_EXPECTED:
             break
-        small, before = size, now
+        small = size
+        before = now
     return None
 
 
@@ -99,14 +106,16 @@ def _power(size: int, now: DecisionTimes, small: int, before: DecisionTimes) -> 
 def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> DecisionTimes:
     """Return the time of the second decision in a world, about the same jobs as the first.
 
-    Return that of the first if no decision follows, because the policy rejected every job.
+    If the policy rejects every job, no second decision follows: the time is then that of the first decision.
     """
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
     with rare_collections():  # a garbage collection may take longer than a decision
-        run, seconds = start_run(world, policy), 0.0
+        run = start_run(world, policy)
+        seconds = 0.0
         for _ in range(2):
-            if (view := run.advance()) is not None:
+            view = run.advance()
+            if view is not None:
                 seconds = take_turn(run, policy, view, timeout)
     return DecisionTimes(seconds, process_time() - started)
 
@@ -123,11 +132,12 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
         spent += times[-1]
     if len(times) < NUM_ROUNDS:
         return None
-    early, late = median(times[COMPARED : 2 * COMPARED]), median(times[-COMPARED:])
+    early = median(times[COMPARED : 2 * COMPARED])
+    late = median(times[-COMPARED:])
     if late <= max(MAX_RATIO * early, early + MAX_INCREASE):
         return None
-    what = f"after {NUM_ROUNDS} rounds without an event, a decision takes {late:.2g} s instead of {early:.2g} s"
-    return Finding(Fault.GROWTH, what)
+    becomes_slow = f"after {NUM_ROUNDS} rounds without an event, a decision takes {late:.2g} s instead of {early:.2g} s"
+    return Finding(Fault.GROWTH, becomes_slow)
 
 
 def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:

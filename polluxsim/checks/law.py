@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from polluxsim.checks.findings import Finding, Seen
+from polluxsim.checks.findings import Finding
+from polluxsim.policies.contract.reasons import RoundSeen
 from polluxsim.records.results import Result
 
 SLACK = 1e-6  # times may differ by this share, for rounding
@@ -13,10 +14,10 @@ SLACK = 1e-6  # times may differ by this share, for rounding
 class Law:
     """A law about a run. It checks every round, and then the result."""
 
-    def see(self, seen: Seen) -> Iterator[Finding]:
+    def check_round(self, this_round: RoundSeen) -> Iterator[Finding]:
         """Yield the faults of one round."""
         yield from ()
 
-    def end(self, result: Result) -> Iterator[Finding]:
+    def check_end(self, result: Result) -> Iterator[Finding]:
         """Yield the faults of the whole run."""
         yield from ()

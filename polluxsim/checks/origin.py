@@ -15,7 +15,8 @@ from polluxsim.records.results import Result
 from polluxsim.records.storage import flat
 
 # Rounds by which all times are later. Round 0 does not exist, so a job that is submitted at time 0 waits for round 1.
-EARLY, LATE = (1, 35, 100), (10_001, 23_003, 50_021)
+EARLY = (1, 35, 100)
+LATE = (10_001, 23_003, 50_021)
 
 OF_A_JOB = (
     "status", "jct", "queueing_delay", "run_time", "restart_time", "lost_time", "checkpoint_time", "num_restarts",
@@ -32,18 +33,20 @@ def origin_dependence(world: World, run: Callable[[World], Result]) -> Iterator[
     """
     early = [run(shifted(world, EARLY[0]))]
     late = [run(shifted(world, LATE[0]))]
-    if not (shown := next(differences(early[0], late[0]), "")):
+    difference = next(differences(early[0], late[0]), "")
+    if not difference:
         return
     early += [run(shifted(world, rounds)) for rounds in EARLY[1:]]
     late += [run(shifted(world, rounds)) for rounds in LATE[1:]]
     if all(any(differences(before, after)) for before in early for after in late):
         delay = (LATE[0] - EARLY[0]) * ROUND_INTERVAL
-        yield Finding(Fault.ORIGIN, f"with all times {delay:g} s later, {shown}: count times from submissions")
+        yield Finding(Fault.ORIGIN, f"with all times {delay:g} s later, {difference}: count times from submissions")
 
 
 def differences(early: Result, late: Result) -> Iterator[str]:
     """Yield the metrics that differ between two runs by more than rounding, in words."""
-    before, after = metrics_without_clock(early), metrics_without_clock(late)
+    before = metrics_without_clock(early)
+    after = metrics_without_clock(late)
     for name in before | after:
         if not _are_close(before.get(name), after.get(name)):
             yield f"{name} is {after.get(name)} instead of {before.get(name)}"
@@ -58,7 +61,8 @@ def metrics_without_clock(result: Result) -> dict[str, object]:
     for job in result.job_records:
         for name in OF_A_JOB:
             metrics[f"{name} of job {job.job!r}"] = getattr(job, name)
-    if (summary := summarise(result)) is not None:
+    summary = summarise(result)
+    if summary is not None:
         metrics |= flat(asdict(summary))
     metrics["length of the run"] = result.end_time - result.start_time
     metrics["GPU time of all nodes"] = result.gpu_seconds

@@ -8,18 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hydra.utils import get_object
 
 from polluxsim.checks.worlds import World
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.policies.contract.policy import QuotaRules
 from polluxsim.policies.tools.ledger import NO_QUEUE
-from polluxsim.run.composing import NamedPolicy
+from polluxsim.run.building import get_object
+from polluxsim.run.named_policies import NamedPolicy
 from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A  # number of the random stream of parameters
 
 # Share of the worlds with random parameters, and share of parameters that are random in these worlds.
-RANDOM_WORLDS, RANDOM_PARAMETERS = 0.35, 0.5
+RANDOM_WORLDS = 0.35
+RANDOM_PARAMETERS = 0.5
 
 LIMITED_QUEUES = 0.3  # share of the queues that have a limit of borrowing, or of lending
 FACTORS = (0.1, 0.5, 2.0, 10.0)  # a random number is its default times one of these factors
@@ -69,23 +71,25 @@ def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
             drawn = _other(value, rng)
         else:
             continue
-        if drawn not in (value, None):
-            changed = replace(world, parameters=(*world.parameters, (name, drawn)))
-            world = changed if _is_allowed(guest, changed) else world
+        if drawn in (value, None):
+            continue
+        changed = replace(world, parameters=(*world.parameters, (name, drawn)))
+        if _is_allowed(guest, changed):
+            world = changed
     return world
 
 
 def by_clock(world: World, guest: NamedPolicy) -> dict[str, Any]:
     """Return the parameters of a policy in a world. Those that are times are multiplied by the factor of the clock."""
-    given = dict(world.parameters)
+    parameters = dict(world.parameters)
     if world.clock == 1.0:
-        return given
+        return parameters
     times: dict[str, Any] = {}
-    for name, default in {**_defaults(guest), **given}.items():
+    for name, default in {**_defaults(guest), **parameters}.items():
         slower = _slower(name, default, world.clock)
         if slower != default:
             times[name] = slower
-    return given | times
+    return parameters | times
 
 
 def _slower(name: str, value: object, clock: float) -> object:
@@ -105,8 +109,8 @@ def _defaults(guest: NamedPolicy) -> Mapping[str, Any]:
     if guest.module is None:
         return {name: value for name, value in guest.settings.items() if name != "_target_"}
     signature = inspect.signature(get_object(guest.settings["_target_"]))
-    given = {name for name in guest.settings if name != "_target_"}
-    return {name: each.default for name, each in signature.parameters.items() if name not in given}
+    set_names = {name for name in guest.settings if name != "_target_"}
+    return {name: parameter.default for name, parameter in signature.parameters.items() if name not in set_names}
 
 
 def _other(value: object, rng: np.random.Generator) -> object:
@@ -126,25 +130,29 @@ def _is_allowed(guest: NamedPolicy, world: World) -> bool:
         policy = guest.make(parameters=dict(world.parameters))
     except InvalidConfigError:
         return False
-    can_ever_hold = getattr(policy, "can_ever_hold", None)
-    return can_ever_hold is None or all(_can_start(policy, job, world) for job in world.jobs)
+    rules = policy.quota_rules
+    return rules is None or all(_can_start(rules, job, world) for job in world.jobs)
 
 
-def _can_start(policy: Any, job: Job, world: World) -> bool:
+def _can_start(rules: QuotaRules, job: Job, world: World) -> bool:
     """Return whether a job can start on each GPU type to which the policy may send it, and on one at least."""
     gpus = {name: sum(sizes) for name, sizes in world.cluster.by_type.items()}
     if world.least_nodes is not None:  # the policy may remove the other nodes; these worlds have one GPU type
         gpus = {name: sum(world.nodes[: world.least_nodes]) for name in gpus}
-    types = [name for name in job.gpu_types or gpus if policy.may_use(job, name)]
-    return bool(types) and all(policy.can_ever_hold(job, name, gpus[name]) for name in types)
+    types = [name for name in job.gpu_types or gpus if rules.can_ever_hold(job, name)]
+    return bool(types) and all(rules.can_ever_hold(job, name, gpus[name]) for name in types)
 
 
 def _quotas(world: World, rng: np.random.Generator) -> dict[str, Any]:
     """Return quotas of the queues: parts of the GPUs, of each type if there are several."""
+    queues = _queues(world)
     if not world.types:
-        return _parts(_queues(world), sum(world.nodes), rng)
-    by_type = {name: _parts(_queues(world), sum(world.cluster.by_type[name]), rng) for name in world.cluster.by_type}
-    return {queue: {name: parts[queue] for name, parts in by_type.items()} for queue in _queues(world)}
+        return _parts(queues, sum(world.nodes), rng)
+    gpus_of_queue: dict[str, dict[str, int]] = {queue: {} for queue in queues}
+    for name, sizes in world.cluster.by_type.items():
+        for queue, part in _parts(queues, sum(sizes), rng).items():
+            gpus_of_queue[queue][name] = part
+    return gpus_of_queue
 
 
 def _parts(queues: list[str], gpus: int, rng: np.random.Generator) -> dict[str, int]:
@@ -160,7 +168,8 @@ def _weights(world: World, rng: np.random.Generator) -> dict[str, float]:
 
 def _shares(world: World, rng: np.random.Generator) -> dict[str, float]:
     """Return shares of the users."""
-    return {user: float(rng.integers(1, 5)) for user in dict.fromkeys(job.user for job in world.jobs if job.user)}
+    users = dict.fromkeys(job.user for job in world.jobs if job.user)
+    return {user: float(rng.integers(1, 5)) for user in users}
 
 
 def _queues(world: World) -> list[str]:
@@ -173,7 +182,10 @@ def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
     for queue in _queues(world):
         if rng.random() < LIMITED_QUEUES:
             by_type = {name: int(rng.integers(0, sum(gpus) + 1)) for name, gpus in world.cluster.by_type.items()}
-            limits[queue] = by_type if world.types else by_type.popitem()[1]
+            if world.types:
+                limits[queue] = by_type
+            else:
+                (limits[queue],) = by_type.values()
     return limits
 
 

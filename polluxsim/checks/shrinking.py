@@ -29,7 +29,9 @@ def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable
 
     `checked` returns the findings in a world.
     """
-    tries, has_shrunk, started = 0, True, monotonic()
+    tries = 0
+    has_shrunk = True
+    started = monotonic()
     while has_shrunk:
         has_shrunk = False
         for steps in STEPS:
@@ -43,7 +45,9 @@ def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable
                 except PolluxSimError:  # no job may be left that can run
                     continue
                 if same:
-                    finding, world, has_shrunk = same[0], smaller, True
+                    finding = same[0]
+                    world = smaller
+                    has_shrunk = True
                     candidates = steps(world)
     return finding
 
@@ -53,8 +57,9 @@ def _fewer_jobs(world: World) -> Iterator[World]:
     jobs = world.jobs
     for count in sorted({len(jobs) // 2, 1} - {0}, reverse=True):
         for start in range(0, len(jobs), count):
-            if rest := jobs[:start] + jobs[start + count :]:
-                yield replace(world, jobs=rest)
+            other_jobs = jobs[:start] + jobs[start + count :]
+            if other_jobs:
+                yield replace(world, jobs=other_jobs)
 
 
 def _fewer_outages(world: World) -> Iterator[World]:

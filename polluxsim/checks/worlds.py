@@ -1,15 +1,12 @@
-"""Small random worlds by number: a cluster, jobs of toy applications, and parameters of the policy."""
+"""A world, in which a policy is checked: a cluster, jobs of toy applications, and parameters of the policy."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import partial
 from itertools import cycle
 from typing import Any, ClassVar
-
-import numpy as np
 
 from polluxsim.agent.rules import AdaBatch, BatchRule, FixedBatch, MostGoodput, OmniLearn
 from polluxsim.engine.scenario import Scenario
@@ -25,7 +22,6 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, Profile, StepTime
 from polluxsim.models.stages import MOST_JOBS, Stages
 from polluxsim.policies.contract.view import Traits
-from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -105,8 +101,6 @@ PROFILES = {
 
 TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))  # speeds of the toy applications on GPU types
 
-STREAM = 0xA7E4A  # number of the random stream of worlds
-
 # Applications of the jobs with profiles. `wide` is slower on several nodes.
 APPLICATIONS: Mapping[str, ToyProfile] = {**PROFILES, "wide": ToyProfile(name="wide", seconds=1.0, spread=0.5)}
 
@@ -118,13 +112,12 @@ AGENTS: Mapping[str, BatchRule] = {
 # Stages of the jobs in turn, if policies share GPUs: each of the first three uses another resource most.
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
 
-EARLIER, EARLIER_OF = 6, 7  # in the worlds EARLIER, EARLIER + EARLIER_OF and so on, jobs are from before the run
 HORIZON = 2e5  # end of a run [s]; the jobs of a world need less than a tenth of this time one after the other
-TIES, ONE_GPU = 5, 10  # every TIES-th world has equal jobs that arrive at once, every ONE_GPU-th world has one GPU
 CHECKPOINT_COST = 5.0  # time of a checkpoint [s]
 STARTUP_TIME = 90.0  # time until a requested node is up [s]
 JOB_TIMES = ("submit_time", "duration", "deadline", "time_limit", "cancel_time")  # fields of a job that are times
-CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
+CPUS = 4.0  # CPUs of a node for each of its GPUs [cores]
+MEMORY = 32.0  # memory of a node for each of its GPUs [GB]
 
 
 @dataclass(frozen=True)
@@ -152,8 +145,15 @@ class Crowd:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the share of its speed that each job loses on its most crowded GPU."""
-        users = Counter(gpu for each in tenants for gpu in each.gpus)
-        return {each.job.job_id: 1 - 1 / max(users[gpu] for gpu in each.gpus) for each in tenants if each.gpus}
+        users = Counter[tuple[int, int]]()
+        for tenant in tenants:
+            users.update(tenant.gpus)
+        lost_shares = {}
+        for tenant in tenants:
+            if tenant.gpus:
+                most_users = max(users[gpu] for gpu in tenant.gpus)
+                lost_shares[tenant.job.job_id] = 1 - 1 / most_users
+        return lost_shares
 
 
 @dataclass(frozen=True)
@@ -174,26 +174,29 @@ class World:
     parameters: tuple[tuple[str, Any], ...] = ()  # parameters of the policy that differ from its defaults
     clock: float = 1.0  # factor on all times of the run, including those that the other fields state
     horizon: float = HORIZON  # end of the run [s]
+    placement: str = "anywhere"  # as in `EngineSettings`
+    limits: tuple[tuple[str, int], ...] = ()  # limits by user, like ("qos.high.user_gpus", 8)
 
     @property
     def cluster(self) -> Cluster:
         """Return the cluster with its outages."""
         clock = self.clock
-        failures = tuple(
-            Outage((node,), start * clock, duration * clock, "drawn") for node, start, duration in self.outages
-        )
-        spot = tuple(
+        failures = [Outage((node,), start * clock, duration * clock, "drawn") for node, start, duration in self.outages]
+        reclaims = [
             Outage((node,), start * clock, duration * clock, "spot", warning * clock)
             for node, start, duration, warning in self.reclaims
-        )
+        ]
+        hosts: tuple[Host, ...] = ()
+        if self.has_hosts:
+            hosts = tuple(Host(CPUS * gpus, MEMORY * gpus) for gpus in self.nodes)
         return Cluster(
             self.nodes,
             self.least_nodes,
             startup_time=0.0 if self.least_nodes is None else STARTUP_TIME * clock,
-            failures=Listed(failures) if failures else None,
-            spot=Listed(spot) if spot else None,
+            failures=_listed(failures),
+            spot=_listed(reclaims),
             node_types=NodeTypes(GPU_TYPES[name] for name in self.types),
-            hosts=tuple(Host(CPUS * gpus, MEMORY * gpus) for gpus in self.nodes) if self.has_hosts else (),
+            hosts=hosts,
         )
 
     @property
@@ -207,15 +210,20 @@ class World:
 
     def scenario(self, traits: Traits, name: str) -> Scenario:
         """Return the input of a simulation, with the traits and the name of a policy."""
-        every, clock = self.checkpoint_interval, self.clock
-        checkpoints = None if every is None else Checkpoints(every * clock, cost=CHECKPOINT_COST * clock)
+        clock = self.clock
+        checkpoints = None
+        if self.checkpoint_interval is not None:
+            checkpoints = Checkpoints(self.checkpoint_interval * clock, cost=CHECKPOINT_COST * clock)
         jobs = tuple(_slower(job, clock) for job in self.jobs)
         settings = EngineSettings(
             round_interval=ROUND_INTERVAL * clock,
             restart_delay=RESTART_DELAY * clock,
             checkpoints=checkpoints,
             horizon=self.horizon * clock,
+            placement=self.placement,
+            limits=_nested(self.limits),
         )
+        # Jobs on shared GPUs are slower by `Crowd`, others by interference.
         if traits.shares_gpus:
             jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
             settings = replace(settings, sharing=Crowd())
@@ -227,17 +235,40 @@ class World:
     def __repr__(self) -> str:
         """Return code that makes the world. It leaves out default values."""
         jobs = ", ".join(f"Job({', '.join(_arguments(job))})" for job in self.jobs)
+        # The first two arguments have no defaults, and jobs are written shorter here than by their own `repr`.
         options = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_arguments(self)[2:]]
         return f"World({', '.join(options)})"
 
 
-def _arguments(made: World | Job) -> list[str]:
+def _listed(outages: Sequence[Outage]) -> Listed | None:
+    """Return a source of these outages; None without outages."""
+    return Listed(tuple(outages)) if outages else None
+
+
+def _nested(limits: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Return limits as users write them.
+
+    >>> _nested([("all.user_gpus", 8), ("qos.high.jobs", 2)])
+    {'all': {'user_gpus': 8}, 'qos': {'high': {'jobs': 2}}}
+    """
+    nested: dict[str, Any] = {}
+    for setting, most in limits:
+        *path, number = setting.split(".")
+        place = nested
+        for name in path:
+            place = place.setdefault(name, {})
+        place[number] = most
+    return nested
+
+
+def _arguments(world_or_job: World | Job) -> list[str]:
     """Return the arguments that differ from the defaults, as code."""
-    return [
-        f"{field.name}={getattr(made, field.name)!r}"
-        for field in fields(made)
-        if field.default is MISSING or getattr(made, field.name) != field.default
-    ]
+    arguments = []
+    for field in fields(world_or_job):
+        value = getattr(world_or_job, field.name)
+        if field.default is MISSING or value != field.default:
+            arguments.append(f"{field.name}={value!r}")
+    return arguments
 
 
 def _slower(job: Job, clock: float) -> Job:
@@ -249,90 +280,13 @@ def _slower(job: Job, clock: float) -> Job:
             values[name] = time * clock
     past = job.past
     if past is not None:
-        values["past"] = replace(
-            past,
-            started=None if past.started is None else past.started * clock,
-            # The work of a job with a profile is no time.
-            progress=past.progress if job.duration is None else past.progress * clock,
-            service=past.service * clock,
-        )
+        slower_past = replace(past, service=past.service * clock)
+        if past.started is not None:
+            slower_past = replace(slower_past, started=past.started * clock)
+        if job.duration is not None:  # the work of a job with a profile is no time
+            slower_past = replace(slower_past, progress=past.progress * clock)
+        values["past"] = slower_past
     return replace(job, **values)
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """The features that worlds for a policy may have: jobs without a profile, several GPU types, an autoscaler."""
-
-    rigid: bool = True
-    types: bool = True
-    scaled: bool = True
-
-    @classmethod
-    def under(cls, traits: Traits) -> Allowed:
-        """Return what a policy with these traits can schedule."""
-        return cls(not traits.needs_profiles, not traits.one_type_as, not traits.scales)
-
-
-def drawn(number: int, allowed: Allowed) -> World:
-    """Return a world. A number always gives the same world."""
-    rng = np.random.default_rng([STREAM, number])
-    nodes = (1,) if number % ONE_GPU == 0 else tuple(rng.integers(1, 5, size=rng.integers(1, 5)).tolist())
-    least = int(rng.integers(1, len(nodes) + 1)) if rng.random() < 0.15 else None
-    types: tuple[str, ...] = ()
-    if allowed.types and least is None and len(nodes) > 1 and rng.random() < 0.25:
-        types = ("t4", "v100", *rng.choice(["t4", "v100"], size=len(nodes) - 2).tolist())
-    # GPUs of the widest job that can always start.
-    most = max(_by_type(nodes, types).values()) if types else sum(nodes[:least])
-    has_hosts = rng.random() < 0.15
-    job = partial(_job, most=most, rng=rng, with_rigid=allowed.rigid, types=_by_type(nodes, types), has_hosts=has_hosts)
-    count = int(rng.integers(1, 9))
-    if number % TIES == 1:
-        alike = job(0, 0.0)
-        jobs = [replace(alike, job_id=f"job-{index}") for index in range(count)]
-    else:
-        jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
-    if number % EARLIER_OF == EARLIER:
-        # A node of a drawn number may have a GPU type that the job cannot use.
-        known_nodes = () if types else nodes
-        jobs = _some_from_before(jobs, known_nodes, np.random.default_rng([STREAM, number, EARLIER]))
-    is_fixed = range(len(nodes) if least is None else 0)
-    return World(
-        nodes,
-        tuple(jobs),
-        outages=tuple(_outage(node, rng) for node in is_fixed if rng.random() < 0.12),
-        least_nodes=least,
-        interference=float(rng.choice([0.0, 0.0, 0.4])),
-        types=types,
-        has_hosts=has_hosts,
-        reclaims=tuple((*_outage(node, rng), 120.0) for node in is_fixed if rng.random() < 0.05),
-        checkpoint_interval=[None, 100.0, 300.0][rng.integers(3)],
-        agent=str(rng.choice(sorted(AGENTS))) if rng.random() < 0.15 else None,
-        is_scaled=least is not None and allowed.scaled and rng.random() < 0.5,
-    )
-
-
-def _some_from_before(jobs: Sequence[Job], nodes: Sequence[int], rng: np.random.Generator) -> list[Job]:
-    """Return jobs of which about two thirds run or wait at the start of the run, some on a known one of the nodes."""
-    return [_from_before(job, nodes, rng) if rng.random() < 2 / 3 else job for job in jobs]
-
-
-def _from_before(job: Job, nodes: Sequence[int], rng: np.random.Generator) -> Job:
-    """Return a job that was submitted before the start of the run. It runs, waits, or waits again after it ran."""
-    waited, ran = 25.0 * int(rng.integers(1, 20)), 25.0 * int(rng.integers(1, 20))
-    submit_time = -(waited + ran)
-    kind = rng.choice(["runs", "runs on a node", "waits", "waits again"], p=[0.4, 0.2, 0.3, 0.1])
-    if kind == "waits":
-        return replace(job, submit_time=submit_time, past=Past.pending())
-    whole = APPLICATIONS[job.application].epochs[-1] if job.duration is None else job.duration
-    progress = whole * 0.125 * int(rng.integers(0, 8))
-    past = Past.running(-ran, job.num_replicas, progress)
-    if kind == "waits again":
-        past = replace(past, state="pending")
-    if kind == "runs on a node" and nodes:
-        node = int(rng.integers(len(nodes)))
-        if nodes[node] >= job.num_replicas:
-            past = replace(past, placement=((node, job.num_replicas),))
-    return replace(job, submit_time=submit_time, past=past)
 
 
 TIMES_OF_A_JOB = ("submit_time", "deadline", "cancel_time")  # fields of a job that are times of the clock [s]
@@ -354,58 +308,7 @@ def later_job(job: Job, delay: float) -> Job:
     """Return a job with all its times later by a delay [s]."""
     times = {}
     for name in TIMES_OF_A_JOB:
-        if (time := getattr(job, name)) is not None:
+        time = getattr(job, name)
+        if time is not None:
             times[name] = time + delay
     return replace(job, **times)
-
-
-def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:
-    """Return the GPUs of each type."""
-    return {name: sum(gpus for gpus, other in zip(nodes, types, strict=True) if other == name) for name in set(types)}
-
-
-def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:
-    """Return a random outage of a node: node, start and duration [s]."""
-    return node, float(rng.integers(0, 1200)), float(rng.integers(1, 900))
-
-
-def _job(
-    index: int,
-    time: float,
-    *,
-    most: int,
-    rng: np.random.Generator,
-    with_rigid: bool,
-    types: Mapping[str, int],
-    has_hosts: bool,
-) -> Job:
-    """Return a random job that arrives at a time [s] and requests at most `most` GPUs."""
-    gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
-    options = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
-    if has_hosts and rng.random() < 0.5:
-        options |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
-    wide_enough = [name for name in sorted(types) if gpus <= types[name]]
-    if wide_enough and rng.random() < 0.3:
-        options |= {"gpu_types": (str(rng.choice(wide_enough)),)}
-    if with_rigid and rng.random() < 0.6:
-        if rng.random() < 0.3:
-            options |= {"speeds": tuple((count, count**0.75) for count in (1, 2, 4, 8, 16)), "max_replicas": None}
-        elif types and rng.random() < 0.5:
-            options |= {"type_speeds": TYPE_SPEEDS}
-        return Job.rigid(f"job-{index}", time, gpus, 12.5 * int(rng.integers(1, 81)), **options)
-    return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **options)
-
-
-def _optional_fields(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Return optional fields of a job."""
-    choices: dict[str, list[Any]] = {
-        "user": ["ada", "bob", None],
-        "queue": ["vision", "speech", None],
-        "priority": [0.0, 1.0, -2.0],
-        "deadline": [time + 400.0, time + 1500.0, None],
-        "time_limit": [100.0, 600.0, None],
-        "cancel_time": [None, None, time + 5.0, time + 330.0],
-        "min_replicas": [None, None, gpus, (gpus + 1) // 2],
-        "max_replicas": [None, gpus, gpus + 3],
-    }
-    return {name: values[rng.integers(len(values))] for name, values in choices.items()}

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
-from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
 from polluxsim.cli.options import as_setting, as_workload, take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
@@ -51,15 +50,16 @@ COMMANDS: Mapping[str, Command] = {
     "plot": Command("draw a figure", "figures"),
     "report": Command("write runs to an interactive HTML file", "figures"),
     "timeline": Command("write a run to a timeline for Perfetto", "figures"),
-    "whatif": Command("change a run from a time on, and compare", "forks", overrides=True, configs=True),
-    "when": Command("forecast when jobs start and complete, with intervals", "forks"),
-    "why": Command("explain why a job waited, started, moved or changed size", "forks"),
+    "whatif": Command("change a run from a time on, and compare", "whatif", overrides=True, configs=True),
+    "when": Command("forecast when jobs start and complete, with intervals", "when", overrides=True, configs=True,
+                    names=True),
+    "why": Command("explain why a job waited, started, moved or changed size", "why"),
     "log import": Command("check a cluster's log and write a Parquet file", "log"),
+    "log nodes": Command("read a site's nodes and write a cluster configuration", "site"),
     "log calibrate": Command("find the policy and cluster behind a log's waits", "log", overrides=True, configs=True),
     "log whatif": Command("replay a log with other nodes, loads and policies", "log", overrides=True, configs=True),
-    "workload generate": Command("draw a workload with the statistics of Philly", "workload"),
-    "workload sample": Command("draw a workload from the Philly trace", "workload"),
-    "workload map": Command("replace a log's jobs with profiled applications", "workload"),
+    "log judge": Command("forecast the second part of a log, and compare", "log", overrides=True, configs=True),
+    "workload": Command("write the jobs of a workload, drawn or from a log", "workload", overrides=True, configs=True),
     "profile fit": Command("fit profile cards to measurements", "profile"),
     "profile card": Command("compute a profile card of a transformer", "profile"),
     "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
@@ -72,8 +72,7 @@ COMMANDS: Mapping[str, Command] = {
 GROUPS: Mapping[str, Group] = {
     group: Group(summary, tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")))
     for group, summary in {
-        "log": "import a cluster's log, calibrate on it, or replay it",
-        "workload": "generate a workload, sample one, or map a log",
+        "log": "import a cluster's log, replay it, or judge forecasts",
         "profile": "fit profile cards, or compute one",
         "paper": "compare with published numbers",
     }.items()
@@ -82,7 +81,7 @@ GROUPS: Mapping[str, Group] = {
 PURPOSES = {
     "run and judge policies": ("run", "check", "arena", "size"),
     "look at finished runs": ("table", "compare", "plot", "report", "timeline", "whatif", "when", "why"),
-    "prepare data and compare with papers": tuple(GROUPS),
+    "prepare data and compare with papers": ("log", "workload", "profile", "paper"),
 }
 """Commands and groups by purpose."""
 
@@ -234,6 +233,8 @@ def in_words(message: str) -> str:
 def similar_option(word: str, actions: Sequence[argparse.Action]) -> str:
     """Return the end of an error message that names the option most similar to a word, or "" if none is similar."""
     options = [option for action in actions for option in action.option_strings if option.startswith("--")]
+    if len(word.strip("-")) == 1:  # a letter is similar to each short word
+        return ""
     # Compared with their dashes, all options would be similar.
     return did_you_mean(word.strip("-"), [option.strip("-") for option in options]).replace("mean ", "mean --")
 
@@ -242,9 +243,6 @@ def _elsewhere(option: str, program: str) -> str:
     """Return the end of an error message about an option that only another command has; "" if no command has it."""
     if option in ("-o", "--output"):
         return f" in '{program}', which prints its result; write it to a file with > FILE"
-    for name, former in FORMER_OPTIONS.items():
-        if option in former:
-            return f" in '{program}'; 'polluxsim {name}' has {former[option]}"
     for name in COMMANDS:
         if name != "run" and any(option in action.option_strings for action in parser_of(name)._actions):
             return f" in '{program}'; 'polluxsim {name}' has it"

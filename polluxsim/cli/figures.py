@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs
+from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs, take_window, window_of
 from polluxsim.common.durations import MINUTE
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
@@ -64,14 +64,14 @@ def _take_options(parser: ArgumentParser, kind: str) -> None:
 
 
 def _plot(options: Namespace) -> None:
-    from polluxsim.look.plot.kinds import Subject, draw
+    from polluxsim.look.plot.kinds import FigureSubject, draw
     from polluxsim.look.plot.style import check_ending, save
 
     check_ending(options.output)
     given = {name: getattr(options, name) for name in ("width", "dark", *OPTIONS[options.kind])}
     if given.get("bin") is not None:
         given["bin"] /= MINUTE
-    figure = draw(PlotRequest.of(options.kind, given), Subject(getattr(options, "runs", ())))
+    figure = draw(PlotRequest.of(options.kind, given), FigureSubject(getattr(options, "runs", ())))
     save(figure, options.output)
     print(f"wrote {options.output}")
 
@@ -82,13 +82,14 @@ def add_report(parser: ArgumentParser) -> None:
     take_runs(parser)
     take_output(parser, "HTML file to write", "report.html")
     take(parser, "baseline", note="(default: the first run)")
+    take_window(parser)
     parser.set_defaults(action=_report)
 
 
 def _report(options: Namespace) -> None:
     from polluxsim.look.report.page import write_report
 
-    write_report(options.runs, options.output, options.baseline)
+    write_report(options.runs, options.output, options.baseline, window_of(options))
 
 
 TIMELINE_SUFFIXES = (".json", ".json.gz")  # ends of the names of timelines

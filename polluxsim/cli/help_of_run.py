@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
 from textwrap import wrap
 
 from polluxsim.run.configurations import comments, config_files
@@ -15,16 +13,9 @@ WIDTH, COLUMN = 100, 34  # width of the text, and column in which the comments b
 SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")  # indentation, name and value of a setting in YAML
 
 
-@contextmanager
-def with_meanings() -> Iterator[None]:
-    """Print the output of the block with the comment of each setting beside it."""
-    printed = StringIO()
-    try:
-        with redirect_stdout(printed):
-            yield
-    finally:  # Hydra ends the program after its help
-        if text := printed.getvalue():  # empty after a wrong setting
-            print("\n".join(_explained(text.splitlines())))
+def with_meanings(text: str) -> str:
+    """Return a help text with the comment of each setting beside it."""
+    return "\n".join(_explained(text.splitlines()))
 
 
 def _explained(lines: list[str]) -> Iterator[str]:

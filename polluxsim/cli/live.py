@@ -22,10 +22,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from polluxsim.common.durations import clock, length
+from polluxsim.common.phrases import percent
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId
 from polluxsim.look.colours import job_colour
-from polluxsim.look.why.phrases import percent
 from polluxsim.metrics.summary import shares
 from polluxsim.records.results import RoundRecord
 from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread

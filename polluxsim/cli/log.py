@@ -1,19 +1,24 @@
-"""Commands about logs of clusters: `log import`, `log calibrate` and `log whatif`."""
+"""Commands about logs of clusters: `log import`, `log calibrate`, `log whatif` and `log judge`."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from argparse import Action, ArgumentParser, Namespace
-from math import isnan
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli.options import OPTIONS, SETTINGS, path, request_of, take, take_output
-from polluxsim.common.durations import HOUR, length
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.cli.options import OPTIONS, SETTINGS, path, refuse_beside, request_of, take, take_forms, take_output
+from polluxsim.common.durations import length
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError, listed
 
 if TYPE_CHECKING:
-    from polluxsim.studies.log_replays import LogWhatIf
+    from pathlib import Path
+
+    from polluxsim.studies.judging import Judgement
+    from polluxsim.studies.log_replays import LogWhatIfRequest
+    from polluxsim.studies.log_sections import Section
 
 LOG_FORMATS = {
     "philly-raw": "Philly of Microsoft, the published JSON log",
@@ -39,7 +44,7 @@ LOG_FORMATS = {
 
 TABLE_KEYS = (
     "job", "submit", "eligible", "start", "end", "duration", "wait", "gpus", "user", "tenant", "partition", "status",
-    "application", "gpu_type", "nodes", "cpus", "memory", "time_limit", "priority", "qos",
+    "application", "gpu_type", "nodes", "gpus_per_task", "cpus", "memory", "time_limit", "priority", "qos",
 )  # fmt: skip
 """Keys of a map of columns. A test compares them with those of `polluxsim.logs.formats.table`."""
 
@@ -130,33 +135,61 @@ def add_log_calibrate(parser: ArgumentParser) -> None:
     _add_replays(
         parser, "log with waits, as 'polluxsim log import' writes it", ["fifo", "easy", "conservative", "multifactor"]
     )
-    take(parser, "gpus", required=True, note="the command tries each number")
+    take(parser, "gpus", note="the command tries each number (default: the largest number of GPUs in use at once)")
+    take(parser, "partition", note="on GPUs of its own")
+    take(parser, "partition-gpus")
+    take(parser, "nodes-from", note="each partition has its own replays")
+    take(parser, "user", note="the waits are compared over the jobs of this user")
+    take(parser, "qos", note="the waits are compared over the jobs of this QOS")
     take_output(parser, "folder for the runs", "calibrated")
     take(parser, "workers")
+    take_forms(parser, "markdown", "json")
     parser.set_defaults(action=_calibrate)
 
 
 def _calibrate(options: Namespace) -> None:
-    from polluxsim.look.console import console
-    from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.look.tables import boxed
+    from polluxsim.cli.log_answers import sheet_of_calibrations
+    from polluxsim.look.descriptions import print_without_effect
+    from polluxsim.look.sheets import print_sheet
     from polluxsim.studies.log_calibration import CalibrateRequest, calibrate
 
-    request = request_of(CalibrateRequest, options, folder=options.output, overrides=options.names)
-    found = calibrate(request)
-    lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "preempted", "rank correlation")]
-    for match in found.matches:
-        correlation = "–" if isnan(match.rank_correlation) else f"{match.rank_correlation:.2f}"
-        hours = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}")
-        lines.append((match.policy, str(match.gpus), *hours, f"{match.preemptions:,}", correlation))
-    mean = found.recorded.mean() / HOUR
-    console().print(boxed(lines, f"{len(found.recorded)} jobs waited {mean:.2f} h on average in the log"))
-    for sentence in (*found.doubts(), *found.left_out):
-        print(sentence)
-    print(WAITS)
-    print(engine_waits(found.matches[0].engine))
-    print_without_effect(options.output)
+    found = {}
+    for section, gpus, folder in _pools(options):
+        request = request_of(
+            CalibrateRequest,
+            options,
+            folder=folder,
+            overrides=options.names,
+            gpus=gpus,
+            partition=section.partition,
+            gpus_per_node=section.gpus_per_node or options.gpus_per_node,
+        )
+        calibration = calibrate(request)
+        found[section.partition] = calibration._replace(cluster=[*section.sentences, *calibration.cluster])
+        print_without_effect(folder)
+    print_sheet(sheet_of_calibrations(found), options.form)
 
+
+def _pools(options: Namespace) -> list[tuple[Section, list[int], Path]]:
+    """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs."""
+    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_selection import file_name
+
+    if options.nodes_from is not None:
+        refuse_beside(options, "nodes-from", ["gpus", "partition-gpus"])
+        pools = []
+        for section in sections_of(options, options.log):
+            gpus = [(section.nodes or 0) * (section.gpus_per_node or 0)]
+            folder = options.output / file_name(section.partition) if section.partition else options.output
+            pools.append((section, gpus, folder))
+        return pools
+    if options.partition_gpus is None:
+        return [(Section(options.partition), options.gpus or [], options.output)]
+    refuse_beside(options, "partition-gpus", ["gpus", "partition"])
+    return [(Section(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
+
+
+PAGES = (".html", ".htm")  # ends of the names of pages
 
 ON, ON_RATE = "on", "rsc-1"
 """The word of `--failures` for node failures at the published rate, and its entry of cluster/failures."""
@@ -170,73 +203,162 @@ def add_log_whatif(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim log whatif sacct.txt --nodes 8,+4 --load 1,1.2"
     _add_replays(parser, "log, as sacct or 'polluxsim log import' writes it", ["fifo", "easy"])
-    take(parser, "nodes", required=True)
+    take(parser, "nodes", note="(default: the nodes for the largest number of GPUs in use at once, and one more)")
+    take(parser, "extra")
+    take(parser, "nodes-from", note="each partition has its own section")
+    take(parser, "partition", note="on nodes of its own (default: each partition, if --nodes is not given)")
+    take(parser, "user", note="the waits are over the jobs of this user")
+    take(parser, "qos", note="the waits are over the jobs of this QOS")
     take(parser, "load", default=[1.0])
     take(parser, "failures", default=["off"])
+    take(parser, "user-gpus", default=[], note="each number is tried beside the replays without it")
     take(parser, "percentile", default=["p95"], note="the sentences use the first one")
-    take_output(parser, "folder for the runs (default: LOG-whatif)")
+    take(parser, "price", note="print the cost of the nodes in a month")
+    take_forms(parser, "markdown", "json")
+    take_output(parser, "folder for the runs (default: LOG-whatif), or an .html file for a page to print beside them")
     parser.set_defaults(action=_whatif)
 
 
 def _whatif(options: Namespace) -> None:
-    from polluxsim.look.descriptions import before_run_in, engine_waits, from_before, without_effect
-    from polluxsim.records.folders import info_of
-    from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
+    from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
+    from polluxsim.look.sheets import Sheet, print_sheet
+    from polluxsim.studies.log_replays import LogWhatIfRequest, imported, log_whatif
+    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_selection import file_name
 
+    page: Path | None = options.output if options.output is not None and options.output.suffix in PAGES else None
+    folder = None if page is not None else options.output
     options.failures = list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures))
     others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
-    request = request_of(LogWhatIfRequest, options, folder=options.output, **others)
-    found = log_whatif(request)
-    mean = length(found.recorded.mean())
-    nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"
-    print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {nodes}: "
-          + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
-    for sentence in found.calibration.doubts():
-        print(sentence)
-    for sentence in from_before(before_run_in(info_of(run)) for run in found.runs.values()):
-        print(sentence)
-    for sentence in found.calibration.left_out:
-        print(sentence)
-    _print_waits(found)
-    print("\n".join([*found.left_out(), *found.effects(), *not_monotone(found.waits, request.percentiles[0])]))
+    request = request_of(LogWhatIfRequest, options, folder=folder, **others)
+    log = request.log
+    sections = [Section(options.partition)]
+    if options.nodes is None:
+        log = imported(request.log, request.place)
+        sections = sections_of(options, log)
+    else:
+        refuse_beside(options, "nodes", ["nodes-from", "extra"])
+    request = replace(request, log=log, folder=request.place)
+    sheets: dict[str, Sheet] = {}
+    errors: list[PolluxSimError] = []
+    written = [request.place]
+    for section in sections:
+        name = section.partition or ""
+        folder = request.place if len(sections) == 1 else request.place / file_name(name)
+        try:
+            answer = log_whatif(_request_of_section(request, section, folder))
+        except (InvalidConfigError, InvalidInputError) as error:
+            # One partition may have no waits, or no jobs of the user. The other partitions still have an answer.
+            errors.append(error)
+            sheets[name] = sheet_without_replay(str(error))
+            continue
+        answer = answer._replace(cluster=[*section.sentences, *answer.cluster])
+        sheets[name] = sheet_of_whatif(answer, options.price)
+        if page is not None:
+            from polluxsim.cli.log_page import write_page
+
+            target = page if len(sections) == 1 else page.with_stem(f"{page.stem}-{file_name(name)}")
+            write_page(answer, target, options.price)
+            written.append(target)
+    # An error of every partition is about the command, not about a partition.
+    if len(errors) == len(sections):
+        raise errors[0]
+    if len(sections) == 1:
+        (sheet,) = sheets.values()
+    else:
+        sheet = sheet_of_sections(sheets)
+    print_sheet(sheet, options.form)
+    print("\n".join(f"wrote {path}" for path in written), file=sys.stderr if options.form else sys.stdout)
+
+
+def _request_of_section(request: LogWhatIfRequest, section: Section, folder: Path) -> LogWhatIfRequest:
+    """Return the request of one section, with its nodes if a list of nodes states them."""
+    of_section = replace(request, partition=section.partition, folder=folder)
+    if section.nodes is None or section.gpus_per_node is None:
+        return of_section
+    numbers = [section.nodes]
+    for more in request.extra:
+        numbers.append(section.nodes + more)
+    return replace(of_section, nodes=numbers, gpus_per_node=section.gpus_per_node)
+
+
+def sections_of(options: Namespace, log: Path) -> list[Section]:
+    """Return the partitions that have replays of their own, each with its nodes if a list has them."""
+    from polluxsim.studies.log_sections import Section, sections_of_log, sections_of_nodes
+    from polluxsim.studies.logged_jobs import logged_jobs
+
+    if options.nodes_from is None and options.partition is not None:
+        return [Section(options.partition)]
+    jobs = list(logged_jobs(log).values())
+    if options.nodes_from is None:
+        return sections_of_log(jobs)
+    sections = sections_of_nodes(options.nodes_from, jobs)
+    if options.partition is None:
+        return sections
+    of_partition = [section for section in sections if section.partition == options.partition]
+    if not of_partition:
+        names = listed(str(section.partition) for section in sections)
+        raise InvalidConfigError(
+            f"--partition is {options.partition!r}, must be {names}: the partitions of the log that have nodes of "
+            f"their own in {options.nodes_from}"
+        )
+    return of_partition
+
+
+def add_log_judge(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Judge forecasts against a log. The command finds the policy that best explains the waits in the first part of "
+        "the log, forecasts the waits in the second part with the changes of the nodes that happened, and prints how "
+        "far off the forecast is. Without --change, it infers the changes from the GPUs in use at once. A log with "
+        "several partitions has a forecast for each of them, unless --nodes-before or --change is given."
+    )
+    parser.epilog = "Example: polluxsim log judge log.parquet --nodes-before 6 --change 8d=8"
+    _add_replays(parser, "log with waits, as 'polluxsim log import' writes it", ["fifo", "easy"])
+    take(parser, "split")
+    take(parser, "nodes-before", note="(default: the nodes for the largest number of GPUs in use at once)")
+    take(parser, "change")
+    take(parser, "partition", note="on nodes of its own")
+    take_output(parser, "folder for the runs", "judged")
+    take(parser, "workers")
+    parser.set_defaults(action=_judge)
+
+
+def _judge(options: Namespace) -> None:
+    from polluxsim.cli.log_answers import WAITS
+    from polluxsim.look.descriptions import engine_waits
+    from polluxsim.studies.judging import JudgeRequest, NodesFrom, judge
+    from polluxsim.studies.log_selection import file_name, partitions_of
+    from polluxsim.studies.logged_jobs import logged_jobs
+
+    changes = None if options.change is None else [NodesFrom(*change) for change in options.change]
+    chosen = options.partition
+    partitions: list[str | None] = [chosen]
+    if chosen is None and changes is None and options.nodes_before is None:
+        several = partitions_of(logged_jobs(options.log).values())
+        if len(several) > 1:
+            partitions = list(several)
+    for partition in partitions:
+        folder = options.output if partition is chosen else options.output / file_name(str(partition))
+        if partition is not None:
+            print(f"partition {partition}:")
+        others = {"nodes": options.nodes_before, "changes": changes, "partition": partition}
+        found = judge(request_of(JudgeRequest, options, folder=folder, overrides=options.names, **others))
+        for sentence in found.sentences():
+            print(sentence)
+        _print_groups(found)
     print(WAITS)
-    print(engine_waits(found.matches[0].engine))
-    for sentence in without_effect((case.policy, info_of(run)) for case, run in found.runs.items()):
-        print(sentence)
-    print(f"wrote {request.place}")
+    print(engine_waits(found.calibration.matches[0].engine))
 
 
-WAITS = "a wait is all time without GPUs from submission to completion"
-"""Line that defines the waits of replays."""
-
-
-def _print_waits(found: LogWhatIf) -> None:
-    """Print the mean and the percentiles of the wait, the mean JCT and the preemptions in each case as a table."""
+def _print_groups(found: Judgement) -> None:
+    """Print the errors and the coverage of a forecast, of all jobs, by partition and by size class, as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
-    from polluxsim.studies.replayed_jobs import MEAN, statistic
+    from polluxsim.studies.verdicts import share_in_words
 
-    has_failures = list(found.request.failures) != ["off"]
-    are_interrupted = any(replay.waits != replay.first_waits for replay in found.replays.values())
-    have_others = any(len(replay.waits) > len(found.jobs) for replay in found.replays.values())
-    waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
-    head = ["policy", "nodes", "load", *["failures"] * has_failures, *waits, *["mean to first GPU"] * are_interrupted]
-    lines = [[*head, "mean JCT", "preempted", "jobs", *["mean wait of other jobs"] * have_others]]
-    for case, times in found.waits.items():
-        replay = found.replays[case]
-        cells = [case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures]
-        cells += map(_time_cell, times)
-        if are_interrupted:
-            cells.append(_time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
-        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.num_preemptions(found.jobs):,}"]
-        cells.append(f"{len(found.jobs):,}")
-        if have_others:
-            others = sorted(replay.waits.keys() - set(found.jobs))
-            cells.append(f"{_time_cell(statistic(MEAN, replay.waits, others))} ({len(others):,})" if others else "–")
-        lines.append(cells)
-    console().print(boxed(lines))
-
-
-def _time_cell(seconds: float) -> str:
-    """Return a time [s] as text; "–" without jobs."""
-    return "–" if isnan(seconds) else length(seconds)
+    lines = [("jobs of the second part", "jobs", "recorded", "forecast", "off by", "explains", "days in interval")]
+    for group, coverage in found.groups:
+        times = (length(group.recorded), length(group.replayed), length(group.error))
+        inside = "–" if coverage is None else f"{coverage.inside} of {coverage.days}"
+        lines.append((group.name, f"{group.num_jobs:,}", *times, share_in_words(group), inside))
+    console().print(boxed(lines, "mean waits, in the log and as forecast"))

@@ -105,10 +105,7 @@ def _command(arguments: Sequence[str]) -> int:
         print(text)
         return 0
     with raising(), exits_raised():
-        from polluxsim.cli.former import present_command
-
-        words = present_command(arguments)
-        options = parsed(words)
+        options = parsed(arguments)
         _check_output(options)
         with _user_configs(options):
             status = int(options.action(options) or 0)
@@ -196,16 +193,11 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     word.
     """
     from polluxsim.cli.commands import COMMANDS, parser_of
-    from polluxsim.cli.former import present_options, present_positional
 
     name, arguments = _split(words)
-    arguments = present_options(name, arguments)
     parser = parser_of(name)
     options: argparse.Namespace
     options, rest = parser.parse_known_args(arguments)
-    if option := present_positional(name, rest):  # its last occurrence is the one that argparse left over
-        last = len(arguments) - 1 - arguments[::-1].index(rest[0])
-        options, rest = parser.parse_known_args([*arguments[:last], *arguments[last + 1 :], *option])
     if not rest and COMMANDS[name].overrides:
         rest = [word for word in options.names if not COMMANDS[name].takes(word)]
     if rest:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Callable, Collection, Mapping
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
+from polluxsim.cli.values import indices, power, price, pue, time, type_of
 from polluxsim.common.durations import MINUTE, UNITS, from_clock
+from polluxsim.common.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from polluxsim.statistics.windows import SubmissionWindow
 
 Request = TypeVar("Request")
-Value = TypeVar("Value")
 
 Kind = Callable[[str], object]
 """Type of an option: a function of the text that returns the value, and raises ArgumentTypeError if it is invalid."""
@@ -29,27 +33,6 @@ def text(word: str) -> str:
 def path(word: str) -> Path:
     """Return a path."""
     return Path(text(word))
-
-
-def type_of(
-    read: Callable[[str], Value | None], is_valid: Callable[[Value], bool], words: str
-) -> Callable[[str], Value]:
-    """Return the type of the valid values that `read` returns.
-
-    The error about an invalid text states the allowed values in words. `read` returns None or raises ValueError for a
-    text without a value.
-    """
-
-    def parse(word: str) -> Value:
-        try:
-            value = read(word)
-        except ValueError:
-            value = None
-        if value is None or not is_valid(value):
-            raise ArgumentTypeError(f"is {word}, must be {words}")
-        return value
-
-    return parse
 
 
 def _whole(word: str) -> int | None:
@@ -68,42 +51,20 @@ size = type_of(float, lambda value: 1 <= value <= LARGEST, f"a number from 1 to 
 whole_size = type_of(
     float, lambda value: value % 1 == 0 and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST:g}"
 )
-time = type_of(from_clock, lambda value: 0 <= value < inf, "a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
-"""Type of a time on the clock of a run [s]."""
 
 
 def duration(word: str) -> float:
     """Return a duration above 0 [s]: a number with its unit, s, min, h or d."""
-    if not (seconds := duration_from_0(word)):
+    has_unit = any(word.endswith(unit) for unit, _ in UNITS) and ":" not in word
+    seconds = from_clock(word) if has_unit else None
+    if seconds is None:
+        raise ArgumentTypeError(f"is {word}, must be a duration with its unit, like 90min, 3h or 2d")
+    if not seconds:
         raise ArgumentTypeError(f"is {word}, must be a duration above 0, like 90min, 3h or 2d")
     return seconds
 
 
-def duration_from_0(word: str) -> float:
-    """Return a duration [s], which may be 0."""
-    seconds = from_clock(word) if any(word.endswith(unit) for unit, _ in UNITS) and ":" not in word else None
-    if seconds is None:
-        raise ArgumentTypeError(f"is {word}, must be a duration with its unit, like 90min, 3h or 2d")
-    return seconds
-
-
 window = type_of(duration, lambda value: value >= MINUTE, "at least 1min")
-
-
-def once_in(unit: str, name: str, kind: Callable[[str], float] = duration) -> Callable[[str], float]:
-    """Return the type of the duration `name` [s]. A number without a unit has the former unit of the option, `unit`."""
-
-    def parse(word: str) -> float:
-        try:
-            float(word)
-        except ValueError:
-            return kind(word)
-        from polluxsim.cli.former import print_former
-
-        print_former(f"{name} {word}", f"{name} {word}{unit}")
-        return kind(f"{word}{unit}")
-
-    return parse
 
 
 def names(word: str) -> list[str]:
@@ -122,6 +83,34 @@ def counts(word: str) -> list[int]:
     if not all(part.isascii() and part.isdecimal() and int(part) for part in words):
         raise ArgumentTypeError(f"is {word!r}, must be whole numbers above 0, like 64,128")
     return list(map(int, words))
+
+
+def pools(word: str) -> dict[str, list[int]]:
+    """Return numbers of GPUs to try by partition.
+
+    >>> pools("gpu=64,long=16,gpu=96")
+    {'gpu': [64, 96], 'long': [16]}
+    """
+    found: dict[str, list[int]] = {}
+    for part in word.split(","):
+        name, _, number = part.rpartition("=")
+        if not name or not (number.isascii() and number.isdecimal() and int(number)):
+            raise ArgumentTypeError(f"is {word!r}, must be a number of GPUs for each partition, like gpu=64,long=16")
+        found.setdefault(name, []).append(int(number))
+    return found
+
+
+def later_nodes(word: str) -> tuple[float, int]:
+    """Return a time [s] and the number of nodes from then on.
+
+    >>> later_nodes("12d=8")
+    (1036800.0, 8)
+    """
+    when, _, nodes = word.rpartition("=")
+    seconds = from_clock(when) if when else None
+    if seconds is None or not (nodes.isascii() and nodes.isdecimal() and int(nodes)):
+        raise ArgumentTypeError(f"is {word!r}, must be a time and the nodes from then on, like 12d=8")
+    return seconds, int(nodes)
 
 
 def numbers(word: str) -> list[float]:
@@ -186,21 +175,30 @@ OPTIONS: Mapping[str, Option] = {
     "latex": Option("print LaTeX"),
     "csv": Option("print CSV, with times in seconds"),
     "json": Option("print JSON, with times in seconds"),
+    # Costs and energy.
+    "price": Option("price of a node-hour [$], or a GPU type whose price each GPU has, like h100", "PRICE", price),
+    "energy": Option("print the energy of GPUs [kWh] by user or queue", "user|queue"),
+    "gpu-type": Option("type of all GPUs of a cluster that states no types, like h100", "TYPE"),
+    "power": Option("idle and peak power of a GPU type [W], like h100=70:700", "TYPE=IDLE:PEAK", power, repeated=True),
+    "busy-share": Option("share of the range from idle to peak power that a GPU with a job draws (default: 1)", "SHARE",
+                         share),
+    "pue": Option("energy of the building over that of the GPUs (default: 1)", "N", pue),
     # How runs are made.
     "workers": Option("number of processes (default: one for each core)", "N", count),
-    "seed": Option("seed of the random draws", "N", index),
     "seeds": Option("number of seeds", "N", count),
     "most-seeds": Option("largest number of seeds with --until", "N", count),
     "until": Option("add seeds until every interval is at most this share of its mean", "SHARE", number),
     "policies": Option(POLICIES, "A,B", names),
     "scenarios": Option("scenarios to run", "A,B", names),
     "suite": Option("list of scenarios", "NAME"),
-    "at": Option("time on the clock of the run: 90min, 1.5h, H:MM:SS, or seconds", "TIME", time),
+    "at": Option("time on the clock of the run, 90min, 1.5h or H:MM:SS, or a date, 2026-03-04T14:00", "TIME", time),
+    "from": Option("count only the jobs submitted at this time or later: a time of the run or a date", "TIME", time),
+    "to": Option("count only the jobs submitted before this time", "TIME", time),
     "all": Option("make also the runs that take minutes"),
     "check": Option("exit with status 1 if a published number is not met"),
     "worlds": Option("number of random cases", "N", index),
     "decision-timeout": Option(
-        "longest time of one decision, like 30s", "DURATION", once_in("s", "--decision-timeout")
+        "longest time of one decision, like 30s", "DURATION", duration
     ),
     "live": Option("show the cluster during the run"),
     # What a table or a figure shows.
@@ -214,20 +212,35 @@ OPTIONS: Mapping[str, Option] = {
     "dark": Option("draw the figure for a dark page"),
     "reports": Option("write a report of each policy's runs on each scenario, and link the page to them"),
     "width": Option("width in print [cm]; 8.5 fits one column and 17 fits two", "CM", number),
-    "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin", window)),
+    "bin": Option("length of the averaging window, like 30min", "DURATION", window),
     "job": Option("name of a job", "NAME", text, repeated=True),
     "application": Option("application to draw", "NAME", text, repeated=True),
     # Clusters, jobs and changes.
     "gpus": Option("number of GPUs of the cluster", "N,M", counts),
     "gpus-per-node": Option("GPUs of each node", "N", count),
     "nodes": Option("existing number of nodes, and other or additional numbers to try", "N,+M", node_counts),
+    "extra": Option("additional nodes to try, if --nodes is not given (default: 1)", "N,M", counts),
+    "nodes-from": Option("nodes of each partition: output of sinfo, scontrol or kubectl", "FILE", path),
+    "partition": Option("partition of the log to replay; several with commas are pooled", "NAME"),
+    "partition-gpus": Option("GPUs of each partition, which has its own replay", "A=N,B=M", pools),
+    "split": Option(
+        "time that ends the first part of the log, from its first submission, like 14d (default: the middle)",
+        "TIME", time,
+    ),
+    "change": Option("number of nodes from a time of the log on, like 12d=8", "TIME=N", later_nodes, repeated=True),
+    "nodes-before": Option("number of nodes in the first part of the log", "N", count),
+    "user": Option("user of the log", "NAME"),
+    "qos": Option("QOS of the log", "NAME"),
     "load": Option("factors of the arrival rate", "X,Y", numbers),
     "failures": Option(
         "off: no node fails; on: nodes fail at the published rate of cluster/failures=rsc-1; or entries of that group",
         "off,on", names,
     ),
+    "user-gpus": Option("limits on the GPUs that each user may hold at once", "N,M", counts),
     "percentile": Option("percentiles of the wait: p50, p90, p95 or p99", "p50,p90", names),
     "drop-node": Option("node that goes down for good", "N", index, repeated=True),
+    "down": Option("nodes that go down for the time of --for, like 3,4", "N,M", indices),
+    "for": Option("length of the outage of --down, like 6h", "DURATION", duration),
     "without": Option("job that is cancelled, or never arrives", "JOB", text, repeated=True),
     "target": Option(
         "bound on the makespan, or on the mean, p50, p90, p95 or p99 of wait, jct or rho: 'p90 wait < 10 min'", "TARGET"
@@ -236,8 +249,9 @@ OPTIONS: Mapping[str, Option] = {
     "existing": Option("number of existing nodes; the answer is given relative to it, like +14 nodes", "N", index),
     "limit": Option("largest number of nodes (default: 64) or load (default: 4)", "N", number),
     "step": Option("difference between loads (default: 0.05)", "N", number),
-    "calibrate": Option("forecast at several times, and print how many recorded times were inside their intervals"),
-    "times": Option("number of times of --calibrate", "N", count),
+    "site": Option("nodes of the cluster: output of sinfo, scontrol show nodes or kubectl get nodes", "FILE", path),
+    "history": Option("log with run times and arrivals of the cluster, from 'polluxsim log import'", "FILE", path),
+    "taken": Option("local time of the queue, like 2026-03-04T14:00 (default: the file says)", "DATE", text),
     "arrivals": Option(
         "later jobs: none; drawn from the arrivals so far, during the same time and at most three days; or the jobs of "
         "a workload file", "none|recent|FILE",
@@ -250,25 +264,7 @@ OPTIONS: Mapping[str, Option] = {
     "time-zone": Option("default time zone, like Asia/Shanghai", "NAME"),
     "columns": Option("columns of a table, for the format table", "KEY=COLUMN,…", text, repeated=True),
     "unit": Option("what counts as a GPU: gpus, cpus, or resources like gpus,gres/shard*0.125", "NAME[*GPUS],…", text),
-    "kind": Option(
-        "'sampled' draws jobs independently as in the paper; 'replay' draws bursts by hour and weekday",
-        "sampled|replay",
-    ),
-    "realistic": Option(
-        "take the GPUs of the trace and the initial batch size; by default both are tuned as in the paper"
-    ),
     "jobs": Option("number of jobs", "N", count),
-    "start": Option("start of the window, like 24h", "DURATION", once_in("h", "--start", duration_from_0)),
-    "duration": Option("length of the window, like 8h", "DURATION", duration),
-    "rate": Option("factor of the number of bursts", "X", number),
-    "heartbeat": Option("add a short job every 10 minutes"),
-    "rule": Option("rule that chooses the application: gpu-time-class as in the paper, or your class as module.Class",
-                   "NAME"),
-    "min-duration": Option(
-        "shortest duration of the jobs to use, like 1min", "DURATION", once_in("s", "--min-duration", duration_from_0)
-    ),
-    "max-gpu-hours": Option("largest GPU time of the jobs to use [GPU h]", "N", number),
-    "status": Option("status of the jobs to use, or 'any'", "STATUS", text, repeated=True),
     # Profile cards.
     "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
     "params": Option("number of parameters", "N", size),
@@ -320,9 +316,7 @@ def take(
     meaning = re.sub(r"; (?=\(|of )", " ", meaning)
     shown = ",".join(map(_shown, default)) if isinstance(default, list) else _shown(default)
     more: dict[str, Any] = {"help": meaning + (f" (default: {shown})" if shown else ""), "required": required}
-    if name == "heartbeat":
-        parser.add_argument(*spellings, action=BooleanOptionalAction, **more, default=default)
-    elif option.value is None:
+    if option.value is None:
         parser.add_argument(*spellings, action="store_true", **more)
     else:
         more |= {"metavar": option.value, "type": option.kind, "choices": choices or None, "default": default}
@@ -349,6 +343,13 @@ def request_of(kind: type[Request], options: Namespace, **others: object) -> Req
     return kind(**{name: value for name, value in named.items() if value is not None} | others)
 
 
+def refuse_beside(options: Namespace, other: str, names: Sequence[str]) -> None:
+    """Raise InvalidConfigError if one of the options `names` is given as well as the option `other`."""
+    for name in names:
+        if getattr(options, name.replace("-", "_")) is not None:
+            raise InvalidConfigError(f"--{name} and --{other} contradict each other; leave one out")
+
+
 def as_setting(option: str) -> str:
     """Return the end of an error about an option that is the name of a setting; "" for other options."""
     from polluxsim.common.shipped import shipped
@@ -360,6 +361,22 @@ def as_setting(option: str) -> str:
 def as_workload(word: str) -> str:
     """Return advice about a word that is the name of a table, where a setting should be; "" for other words."""
     return f"write workload.path={word}" if word.endswith((".csv", ".parquet")) else ""
+
+
+def take_window(parser: ArgumentParser) -> None:
+    """Let a command take a window of submissions."""
+    take(parser, "from")
+    take(parser, "to")
+
+
+def window_of(options: Namespace) -> SubmissionWindow | None:
+    """Return the window of `take_window`; None without one."""
+    since, until = getattr(options, "from"), options.to
+    if since is None and until is None:
+        return None
+    from polluxsim.statistics.windows import SubmissionWindow
+
+    return SubmissionWindow(since, until)
 
 
 def take_run(parser: TakesArguments) -> None:

@@ -89,13 +89,15 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     """Return the request of a reproduction. `extra` contains the overrides: of runs, and of Hydra's launcher."""
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
-    from polluxsim.studies.paper.runs import Place
+    from polluxsim.studies.paper.runs import RunPlace
 
     if options.data is not None:
         _check_data(options.data)
     inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
     seeds = options.seeds or (MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS)
-    place = Place(options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
+    place = RunPlace(
+        options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra"))
+    )
     of_runs = tuple(word for word in extra if not word.startswith("hydra"))
     return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, of_runs, options.output, place)
 
@@ -125,12 +127,12 @@ def _conformance(options: Namespace) -> int:
         why_not,
     )
     from polluxsim.studies.paper.reproduction import Request, batch_of
-    from polluxsim.studies.paper.runs import Place
+    from polluxsim.studies.paper.runs import RunPlace
 
     inputs = _inputs(options)
     if not (chosen := conformance_experiments(inputs, everything=options.all)):
         raise InvalidInputError(f"{inputs.data}: has no data of published numbers; it must contain rigid/, osdi21/, …")
-    request = Request(inputs, 1, 1, None, (), options.output, Place(options.output / "runs", options.workers))
+    request = Request(inputs, 1, 1, None, (), options.output, RunPlace(options.output / "runs", options.workers))
     batch = batch_of(chosen, request)
     rows = judged(batch.outcomes(request))
     console().print(conformance_table(rows))

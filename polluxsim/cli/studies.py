@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.options import SETTINGS, request_of, take, take_output
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.cli.options import SETTINGS, refuse_beside, request_of, take, take_forms, take_output
+from polluxsim.common.errors import InvalidConfigError, listed
 
 if TYPE_CHECKING:
-    from polluxsim.studies.sizing import Answer
+    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.sizing import SizeAnswer, SizeRequest
 
 WORLDS_PER_UPDATE = 20  # number of worlds between two updates of the progress line
 
@@ -113,86 +114,103 @@ def add_size(parser: ArgumentParser) -> None:
     take(parser, "target", required=True)
     take(parser, "log", note="the workload is the log (default: the workload of 'polluxsim run')")
     take(parser, "gpus-per-node", note="(default: 8 with --log; otherwise those of the cluster)")
+    take(parser, "nodes-from", note="with --log, in place of --gpus-per-node and --existing")
+    take(parser, "partition", note="with --log, on nodes of its own")
+    take(parser, "user", note="with --log, the target is for the jobs of this user")
+    take(parser, "qos", note="with --log, the target is for the jobs of this QOS")
     for name in ("highest-load", "existing", "limit", "step"):
         take(parser, name)
     take(parser, "seeds", default=1,
          note="the mean over them has to meet the target. Several seeds give 95 % intervals of the metric and of the "
-         "answer. For a log, add workload.resample_hours=168, which draws the weeks of the log with each seed",
+         "answer. A log has intervals from resampled days with one seed too; workload.resample_hours=168 replays other "
+         "weeks of the log with each seed",
          )  # fmt: skip
     take(parser, "workers")
     take_output(parser, "folder for the runs", "sized")
     take(parser, "figure", note="draw the metric against the size or the load")
+    take(parser, "price", note="print the cost of each size in a month")
+    take_forms(parser, "markdown", "json")
     parser.set_defaults(action=_size)
 
 
 def _size(options: Namespace) -> int:
-    from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.studies.sizing import POLICY_OF_LOGS, SizeRequest, size
+    from polluxsim.cli.size_answer import sheet_of_size
+    from polluxsim.look.descriptions import print_without_effect
+    from polluxsim.look.sheets import print_sheet
+    from polluxsim.studies.sizing import POLICY_OF_LOGS, size
 
     if options.figure is not None:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.figure)
-    request = request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output)
+    if options.price is not None and options.highest_load:
+        raise InvalidConfigError("--price is for numbers of nodes; leave it out with --highest-load")
+    request, about_nodes = _size_request(options)
     answer = size(request)
     print_without_effect(options.output)
+    before = [*about_nodes, *answer.about_log.splitlines()]
     if request.has_policy_of_logs:
-        print(f"the policy is {POLICY_OF_LOGS}, because none is given; policy=NAME sets another")
-    _print_answer(answer)
-    other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
-    if answer.same_seeds:
-        print(f"all {options.seeds} seeds give the same results{other_weeks if options.log is not None else ''}")
-    elif reason := answer.why_no_interval():
-        print(f"{reason}{other_weeks if options.log is not None and options.seeds == 1 else ''}")
-    print(engine_waits(answer.engine))
+        before.append(f"the policy is {POLICY_OF_LOGS}, because none is given; policy=NAME sets another")
+    sheet = sheet_of_size(answer, options.price, before=before, after=_on_seeds(answer, options))
+    print_sheet(sheet, options.form)
     if options.figure is not None:
         from polluxsim.look.plot.scaling import draw_levels
         from polluxsim.look.plot.style import save
 
         save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.figure)
-        print(f"wrote {options.figure}")
+        print(f"wrote {options.figure}", file=sys.stderr if options.form else sys.stdout)
     return NO if answer.level is None else 0
 
 
-def _print_answer(answer: Answer) -> None:
-    """Print the cluster, the metric at every level, the jobs that it leaves out, and the answer in sentences."""
-    from polluxsim.look.console import console
-    from polluxsim.look.tables import boxed
-    from polluxsim.metrics.outcomes import counts_in_words
+def _size_request(options: Namespace) -> tuple[SizeRequest, Sequence[str]]:
+    """Return the search that the options describe, and sentences on the nodes that `--nodes-from` lists."""
+    from polluxsim.run.configurations import NUM_NODES
+    from polluxsim.studies.sizing import SizeRequest
 
-    intervals = any(found.low is not None for found in answer.curve.values())
-    have_preemptions = any(facts.preemptions for facts in answer.facts.values())
-    leave_out_jobs = any(facts.incomplete for facts in answer.facts.values())
-    head = [answer.what, answer.target.heading, *["95 % interval"] * intervals]
-    lines = [[*head, *["preempted"] * have_preemptions, *["jobs left out"] * leave_out_jobs]]
-    for level, found in answer.curve.items():
-        facts = answer.facts[level]
-        cells = [f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals]
-        if have_preemptions:
-            cells.append(f"{facts.preemptions:,.4g}")
-        if leave_out_jobs:
-            cells.append(counts_in_words(facts.incomplete) or "none")
-        lines.append(cells)
-    for sentence in _clusters_and_jobs(answer):
-        print(sentence)
-    console().print(boxed(lines, names=0))
-    print("\n".join(answer.sentences()))
-
-
-def _clusters_and_jobs(answer: Answer) -> Iterator[str]:
-    """Yield sentences on the clusters and on the jobs of the runs."""
-    from polluxsim.look.descriptions import cluster_words
-
-    facts = answer.facts[min(answer.curve)]
-    sizes = {size for level in answer.facts.values() for size in level.gpus_per_node}
-    if not answer.of_sizes:
-        yield f"cluster: {cluster_words(facts.gpus_per_node)}"
-    elif len(sizes) == 1:
-        yield f"each node has {min(sizes)} GPU{'s' * (min(sizes) > 1)}"
+    overrides = tuple(options.names)
+    if options.nodes_from is None:
+        return request_of(SizeRequest, options, overrides=overrides, folder=options.output), ()
+    section = _listed_section(options)
+    values: dict[str, object] = {"partition": section.partition, "gpus_per_node": section.gpus_per_node}
+    if options.highest_load:
+        overrides = (f"{NUM_NODES}={section.nodes}", *overrides)
     else:
-        largest = answer.facts[max(answer.curve)]
-        yield f"clusters from {cluster_words(facts.gpus_per_node)} to {cluster_words(largest.gpus_per_node)}"
-    if answer.first is not None:
-        yield f"sizes below {answer.first:g} are left out: they have no room for the largest job"
-    for note in facts.notes:
-        yield f"the workload: {note}"
+        values["existing"] = section.nodes
+    request = request_of(SizeRequest, options, overrides=overrides, folder=options.output, **values)
+    return request, section.sentences
+
+
+def _listed_section(options: Namespace) -> Section:
+    """Return the one partition of the log with its nodes, as `--nodes-from` lists them.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no log, if another option states the nodes, or if the list has nodes for several partitions.
+    InvalidInputError
+        If the list or the log is unreadable, or if the nodes have different numbers of GPUs.
+    """
+    from polluxsim.cli.log import sections_of
+
+    if options.log is None:
+        raise InvalidConfigError("--nodes-from has the nodes of the cluster of a log; add --log, or leave it out")
+    refuse_beside(options, "nodes-from", ["gpus-per-node", "existing"])
+    sections = sections_of(options, options.log)
+    if len(sections) > 1:
+        names = listed([str(section.partition) for section in sections])
+        raise InvalidConfigError(
+            f"{options.nodes_from} has nodes for {len(sections)} partitions of the log, and --target is for one; "
+            f"choose it with --partition: {names}"
+        )
+    return sections[0]
+
+
+def _on_seeds(answer: SizeAnswer, options: Namespace) -> list[str]:
+    """Return a sentence on seeds that change nothing, or on an answer without an interval; empty for other answers."""
+    other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
+    if answer.same_seeds:
+        return [f"all {options.seeds} seeds give the same results{other_weeks if options.log is not None else ''}"]
+    reason = answer.why_no_interval()
+    if not reason:
+        return []
+    return [f"{reason}{other_weeks if options.log is not None and options.seeds == 1 else ''}"]

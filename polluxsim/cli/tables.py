@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from polluxsim.cli.options import DATASET, take, take_forms, take_runs
+from polluxsim.cli.options import DATASET, take, take_forms, take_runs, take_window, window_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
+    from polluxsim.statistics.windows import SubmissionWindow
 
-TENANTS = ("user", "queue")  # values of --ranks
+TENANTS = ("user", "queue")  # values of --ranks and --energy
+
+OF_ENERGY = ("gpu-type", "power", "busy-share", "pue")  # options that only --energy uses
 
 LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
 
@@ -30,6 +35,10 @@ def add_table(parser: ArgumentParser) -> None:
     take(parser, "metric", note="(default: six metrics)")
     take(parser, "baseline", note="(default: the first run)")
     take(parser, "ranks", choices=TENANTS)
+    take(parser, "energy", choices=TENANTS)
+    for name in OF_ENERGY:
+        take(parser, name)
+    take_window(parser)
     take_forms(parser, "markdown", "latex", "csv", "json")
     parser.set_defaults(action=_table)
 
@@ -42,26 +51,101 @@ def _table(options: Namespace) -> None:
     from polluxsim.metrics.declared import values_in
     from polluxsim.records.folders import without_sweep_files
     from polluxsim.statistics.metric_lines import first_of_same_jobs
+    from polluxsim.statistics.windows import is_in_window
 
     options.runs = without_sweep_files(options.runs)
+    window = window_of(options)
+    if options.energy:
+        _print_energy(options)
+        return
+    _refuse_without_energy(options)
     if options.ranks:
         from polluxsim.look.settings_tables import rank_table
 
         _refuse_beside_ranks(options)
-        results = {name: [run.result] for name, run in _runs(options.runs).items()}
+        results = {name: [run.result] for name, run in _in_window(_runs(options.runs), window).items()}
         console().print(rank_table(results, options.ranks))
     elif options.form or options.metric or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
-        runs = _runs(options.runs, options.baseline)
+        runs = _in_window(_runs(options.runs, options.baseline), window)
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
         user_values = [values_in(run.info) for run in runs.values()]
         print_from_before(runs.values())
-        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
+        gpus = list(map(steady_gpus, runs.values()))
+        console().print(
+            SideBySide(summaries, gpus, bases, user_values, _all_metrics if window is None else is_in_window)
+        )
         for name, run in runs.items():
             for note in run.info.get("notes", ()):
                 print(f"{name}: {note}")
+
+
+def _print_energy(options: Namespace) -> None:
+    """Print the energy of each run by user or queue, and the assumptions."""
+    from polluxsim.common.errors import InvalidConfigError
+    from polluxsim.look.console import console
+    from polluxsim.look.energy_table import assumptions, energy_table
+    from polluxsim.statistics.energy import Consumption, energy_of
+
+    others = ("form", "metric", "baseline", "ranks", "from", "to")
+    given = [name for name in others if getattr(options, name)]
+    if given:
+        name = options.form if given[0] == "form" else given[0]
+        raise InvalidConfigError(f"--energy cannot be used with --{name}, which is about metrics; leave one out")
+    if not _are_few_runs(options.runs):
+        raise InvalidConfigError("--energy takes up to four folders of runs, but other inputs are given")
+    named = {name: value for name, value in (("busy_share", options.busy_share), ("pue", options.pue)) if value}
+    consumption = Consumption(dict(options.power or ()), options.gpu_type, **named)
+    for name, run in _runs(options.runs).items():
+        energy = energy_of(run, options.energy, consumption)
+        unused = consumption.power.keys() - energy.power.keys()
+        if unused:
+            types = ", ".join(energy.power)
+            raise InvalidConfigError(f"--power names {min(unused)}, but the GPUs of {name} are of type {types}")
+        console().print(energy_table(energy, options.energy, name))
+        for sentence in assumptions(energy, consumption):
+            print(sentence)
+
+
+def _refuse_without_energy(options: Namespace) -> None:
+    """Raise InvalidConfigError if an option about power is given without --energy."""
+    from polluxsim.common.errors import InvalidConfigError
+
+    for name in OF_ENERGY:
+        if getattr(options, name.replace("-", "_")) is not None:
+            raise InvalidConfigError(f"--{name} has no effect without --energy; add --energy user or --energy queue")
+
+
+def _all_metrics(field: str) -> bool:
+    return True
+
+
+def _in_window(runs: Mapping[str, Run], window: SubmissionWindow | None) -> dict[str, Run]:
+    """Return runs with only the jobs of a window, and say which jobs count; the whole runs without a window."""
+    if window is None:
+        return dict(runs)
+    for sentence in window.sentences(list(runs.values())):
+        print(sentence)
+    return {name: window.of(run) for name, run in runs.items()}
+
+
+def _frame_in_window(options: Namespace, window: SubmissionWindow) -> pd.DataFrame:
+    """Return a row for each run with the metrics in a window. The sentences go to standard error beside other forms."""
+    from polluxsim.common.errors import InvalidInputError
+    from polluxsim.statistics.frames import PARQUET, runs_at
+    from polluxsim.statistics.windows import frame_in
+
+    tables = [path for path in options.runs if path.suffix == PARQUET]
+    if tables:
+        raise InvalidInputError(
+            f"{tables[0]} has no times of submission, which --from and --to need; give the folder of the sweep"
+        )
+    runs = runs_at(options.runs)
+    for sentence in window.sentences(runs):
+        print(sentence, file=sys.stderr if options.form else sys.stdout)
+    return frame_in(window, runs)
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:
@@ -101,7 +185,9 @@ def _print_settings(options: Namespace) -> None:
     from polluxsim.statistics.comparisons import settings_table
     from polluxsim.statistics.frames import frame_at
 
-    table = settings_table(frame_at(options.runs), options.metric or (), options.baseline)
+    window = window_of(options)
+    frame = frame_at(options.runs) if window is None else _frame_in_window(options, window)
+    table = settings_table(frame, options.metric or (), options.baseline)
     width = console().width if sys.stdout.isatty() else 80
     print(as_text(table, width) if options.form is None else FORMS[options.form](table))
 
@@ -144,6 +230,7 @@ def add_compare(parser: ArgumentParser) -> None:
     take(parser, "by", once=True, note="all other settings of a pair are equal")
     take(parser, "baseline", note="(default: the first run)")
     take(parser, "ranks", choices=TENANTS)
+    take_window(parser)
     parser.set_defaults(action=_compare)
 
 
@@ -155,6 +242,11 @@ def _compare(options: Namespace) -> None:
     from polluxsim.statistics.frames import runs_at
 
     runs = runs_at(options.runs)
+    window = window_of(options)
+    if window is not None:
+        for sentence in window.sentences(runs):
+            print(sentence)
+        runs = [window.of(run) for run in runs]
     print_from_before(runs)
     given = (runs, options.by, options.baseline)
     print(comparison_text(compared(*given), compared_from_forks(*given)))

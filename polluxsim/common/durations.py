@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import isfinite
 
-from polluxsim.common.errors import InvalidInputError
-
 MINUTE, HOUR, DAY = 60, 3600, 86400  # [s]
 NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-days [s]
 
@@ -40,14 +38,6 @@ def from_clock(text: str) -> float | None:
     if len(numbers) == 1:
         return numbers[0]
     return sum(number * unit for number, unit in zip(numbers, (HOUR, MINUTE, 1.0), strict=False))
-
-
-def instant(given: float | str) -> float:
-    """Return a time since the start in seconds. Raise an `InvalidInputError` if the text is not a time."""
-    time = from_clock(given) if isinstance(given, str) else given
-    if time is None or not (isfinite(time) and time >= 0):
-        raise InvalidInputError(f"TIME is {given!r}, must be seconds ≥ 0, or a time like 90min, 1.5h, H:MM or H:MM:SS")
-    return time
 
 
 def unit_of(seconds: float) -> tuple[str, int]:

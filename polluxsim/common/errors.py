@@ -43,6 +43,10 @@ class TooFewReplicasError(InvalidAllocationError):
     """A policy gave a job fewer GPUs than the job can run on."""
 
 
+class InvalidBatchSizeError(InvalidAllocationError):
+    """A policy chose a batch size that a job cannot use."""
+
+
 class PolicyError(PolluxSimError):
     """A policy raised an exception."""
 

@@ -1,4 +1,13 @@
-"""Declarations of compiled functions, their machine code for later processes, and a note when they are compiled."""
+"""Declarations of compiled functions, their machine code for later processes, and a note when they are compiled.
+
+Numba compiles the functions of a few modules (`SOURCES`). It takes 10 to 30 s, so the machine code is kept in a folder
+and serves all later processes. This module ensures two things:
+
+- The folder holds the code of one state of the sources: its name has a hash of them. Numba alone checks only the file
+  of a function, not the files of the functions and constants that it uses, and would run old code after such a change.
+- One process compiles while others wait for a lock, and announce the wait if it takes longer than `PATIENCE`. Without
+  the lock, each worker of a sweep would compile the same functions.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +18,11 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
-
-# Intel's vector library, if it is installed, gives different last bits on other processors. Numba reads this setting
-# when it is first imported.
-os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
-
-from collections.abc import Callable, Iterator
 
 import numba
 from numba.core import config, event
@@ -94,7 +98,8 @@ def kernel(function: Function, **options: bool) -> Any:
     The function must take and return scalars, arrays and tuples of them, and call no linear-algebra library, whose
     results depend on the processor. A division by zero gives ∞ or NaN, as in NumPy. `options`: those of `numba.njit`.
     """
-    folder, before = code_folder(), config.CACHE_DIR
+    folder = code_folder()
+    before = config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
         dispatcher = numba.njit(cache=folder is not None, **FEWER_CHECKS, **options)(function)

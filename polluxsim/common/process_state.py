@@ -49,7 +49,10 @@ def undamaged() -> Iterator[None]:
     The code must not clear `sys.modules`, lower the recursion limit until calls fail, or close files that it did not
     open. The recursion limit, the modules and the current folder are restored at the end of the block.
     """
-    limit, modules, folder, files = sys.getrecursionlimit(), dict(sys.modules), _current_folder(), _open_files()
+    limit = sys.getrecursionlimit()
+    modules = dict(sys.modules)
+    folder = _current_folder()
+    files = _open_files()
     try:
         yield
     except Exception as error:

@@ -22,7 +22,8 @@ def progress_line(what: str, total: int, note: str = "") -> Iterator[Update]:
 
     Yield the function that updates the line.
     """
-    words, notes = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    words = TextColumn("{task.description}")
+    notes = TextColumn("{task.fields[note]}")
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True), notes)
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown()) as bar:
         task = bar.add_task(what, total=total, note=note)

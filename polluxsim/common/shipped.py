@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from polluxsim.common.former_names import TARGET
-
 UNLISTED: Mapping[str, tuple[str, ...]] = {
     "cluster": ("polluxsim.hardware.clusters.Cluster", "polluxsim.hardware.clusters.Repairs")
 }
 """Classes by config group that no shipped configuration names. The settings of runs made in Python may name them."""
 
-_TARGET_LINE = re.compile(rf"^\s*{TARGET}:\s*([\w.]+)", re.MULTILINE)
+_TARGET_LINE = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
 
 
 def shipped(name: str) -> Path:

@@ -9,6 +9,7 @@ from polluxsim.engine.decision import move_of
 from polluxsim.engine.job import ActiveJob
 from polluxsim.engine.state import State
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.node_shapes import NodeRequest, Shape
 from polluxsim.hardware.placements import Placement
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.records.results import BeforeRun
@@ -63,21 +64,24 @@ def _chosen(state: State, running: Sequence[tuple[ActiveJob, Past]]) -> dict[Act
         if past.placement and free.has(past.placement):
             free.take(past.placement)
             chosen[job] = past.placement
-    nodes_of = {name: _nodes_of(state, name, len(free.gpus)) for name in state.scenario.cluster.types}
-    left = {name: free.on(nodes) for name, nodes in nodes_of.items()}
+    left: dict[tuple[int, ...], int] = {}  # GPUs for further jobs on groups of nodes
     types: dict[ActiveJob, str] = {}  # GPU type of each job that has room
+    nodes_of: dict[ActiveJob, tuple[int, ...]] = {}  # nodes of this type that each of these jobs can use
     for job, _ in running:
         if job in chosen:
             continue
-        speeds, gpus = state.scenario.speeds_of(job.job), _gpus_of(job)
+        speeds = state.scenario.speeds_of(job.job)
+        gpus = _gpus_of(job)
         for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
-            if gpus <= left[name]:
-                left[name] -= gpus
+            nodes = _nodes_of(state, job, name, len(free.gpus))
+            if gpus <= left.setdefault(nodes, free.on(nodes)):
+                left[nodes] -= gpus
                 types[job] = name
+                nodes_of[job] = nodes
                 break
     # The widest job is placed first, so that fewer jobs span several nodes.
     for job in sorted(types, key=lambda job: (-_gpus_of(job), _started(job), job.order)):
-        chosen[job] = _packed(free, _gpus_of(job), nodes_of[types[job]])
+        chosen[job] = _packed(free, _shape_of(state, job, types[job]), nodes_of[job])
     return chosen
 
 
@@ -91,20 +95,41 @@ def _gpus_of(job: ActiveJob) -> int:
     return sum(gpus for _, gpus in past.placement) if past and past.placement else job.job.num_replicas
 
 
-def _nodes_of(state: State, gpu_type: str, num_nodes: int) -> Sequence[int]:
-    """Return the numbers of the nodes of a type among the first nodes."""
+def _nodes_of(state: State, job: ActiveJob, gpu_type: str, num_nodes: int) -> tuple[int, ...]:
+    """Return the numbers of the nodes of a type that a job can use among the first nodes."""
+    cluster = state.scenario.cluster
     types = state.nodes.node_types
-    if not types or gpu_type == ANY.name:
-        return range(num_nodes)
-    return [node for node in types.nodes[gpu_type] if node < num_nodes]
+    nodes: Sequence[int] = range(num_nodes) if not types or gpu_type == ANY.name else types.nodes[gpu_type]
+    if cluster.partitions:
+        usable = set(cluster.group_of_partition[job.job.queue or ""].nodes)
+        nodes = [node for node in nodes if node in usable]
+    return tuple(node for node in nodes if node < num_nodes)
 
 
-def _packed(free: FreeGpus, gpus: int, nodes: Sequence[int]) -> Placement:
-    """Take free GPUs of the fullest node on which a job fits, otherwise of the nodes with the most free GPUs."""
+def _shape_of(state: State, job: ActiveJob, gpu_type: str) -> Shape:
+    """Return the shape of a running job; if it holds another number of GPUs than it requests, they may be anywhere."""
+    gpus = _gpus_of(job)
+    if gpus != job.job.num_replicas:
+        return Shape(gpus)
+    request = NodeRequest(gpus, job.job.num_nodes, job.job.gpus_per_task)
+    return state.scenario.shape_rule.shape(request, gpu_type)
+
+
+def _packed(free: FreeGpus, shape: Shape, nodes: Sequence[int]) -> Placement:
+    """Take free GPUs for a running job of a shape.
+
+    If the shape does not fit, the job gets the fullest node that has enough GPUs, and otherwise the nodes with the most
+    free GPUs: it runs, wherever it is.
+    """
+    gpus = shape.gpus
+    if shape.parts:
+        placement = free.pack_shape(shape, nodes)
+        if placement is not None:
+            return placement
     fitting = [node for node in nodes if free.gpus[node] >= gpus]
     if fitting:
         node = min(fitting, key=lambda node: (free.gpus[node], node))
-        placement: Placement = ((node, gpus),)
+        placement = ((node, gpus),)
         free.take(placement)
         return placement
     return free.pack(gpus, nodes) or ()

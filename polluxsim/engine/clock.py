@@ -1,4 +1,21 @@
-"""The clock of a run: the queue of events, their order at one instant, the rules of time, and random draws by key."""
+"""The clock of a run: the queue of events, their order at one instant, the rules of time, and random draws by key.
+
+Events happen in the order of time, then `Rank`, then the order of submission of their jobs, then age. A run with the
+same input therefore has the same events in the same order.
+
+The trap is the rounding of times. Two events that mean the same instant can have times that differ in the last bits, if
+they were computed in two ways: 3 × 0.1 s and 0.3 s. By time alone, the one with the lower rank could come second: a
+round would take place before the job arrives that is due at the round. Times of one instant are therefore made equal,
+at two places:
+
+- `Clock.at` puts an event on the round of its instant, or on the present instant. Most events are one of the two.
+- `Clock.step` joins the other events of the next instant, if their times are not in the order of their ranks. Only
+  then: times that are in order stay as they are, to the last bit.
+
+Progress has the same trap. A `TimeRule` turns a rate of progress into the times at which a job reaches boundaries, and
+times back into progress. `ExactTime` is the rule of continuous time; `WholeSeconds` is the rule of Pollux's artifact.
+The sums of a rule have a fixed order of additions: another order would change the last bits of results.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +66,14 @@ class Event(simpy.Event):
         # Like a SimPy timeout, it does not call the constructor of the base class, and its outcome is known at once.
         self.env = clock
         self.callbacks: list[Action] = [action]
-        self._ok, self._value = True, None
+        self._ok = True
+        self._value = None
         self.rank = rank
         self.about = about
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Event:
-        (action,), clock = self.callbacks, cast("Clock", self.env)
+        (action,) = self.callbacks
+        clock = cast("Clock", self.env)
         return Event(deepcopy(clock, memo), self.rank, deepcopy(action, memo), deepcopy(self.about, memo))
 
 
@@ -80,9 +99,11 @@ class Clock(simpy.Environment):
 
         Events of one rank happen by `order`, then by age.
         """
-        time, now = on_rounds(time, self._interval), self._now
+        time = on_rounds(time, self._interval)
+        now = self._now
         if time != now and abs(time - now) <= JOINED * slack(now):
             time = now
+        # One number orders events by `order`, then by age: comparing two numbers in a heap would take longer.
         place = (order << NUMBER_BITS) + next(self._eid)
         heappush(self._queue, (time, rank, place, Event(self, rank, action, about)))  # type: ignore[misc]
 
@@ -219,14 +240,16 @@ class WholeSeconds:
         A time that is rounded down to the first instant of an interval is still within the interval: the round of that
         instant is over.
         """
-        interval, course = self.round_interval, list[Milestone]()
+        interval = self.round_interval
+        course: list[Milestone] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
             left = interval - start % interval
             step = rate * left
             if progress + step < boundary:
                 progress += step
                 start += left
-                left, step = interval, rate * interval
+                left = interval
+                step = rate * interval
                 while progress + step < boundary:
                     progress += step
                     start += interval

@@ -17,12 +17,13 @@ from polluxsim.common.errors import (
     TooFewReplicasError,
     short,
 )
-from polluxsim.engine.job import ActiveJob, Move
+from polluxsim.engine.batch_sizes import batches_of
+from polluxsim.engine.job import ActiveJob, ChosenBatch, Move
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.progress import spread
 from polluxsim.engine.sharing import Sharing, Tenant, ceded_gpus, tenant_of
 from polluxsim.engine.state import State
-from polluxsim.engine.truth import MixedPace, Pace
+from polluxsim.engine.truth import MixedTrainingSpeed, TrainingSpeed
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
 from polluxsim.hardware.hosts import Host, with_gpus
@@ -40,6 +41,7 @@ class Plan(NamedTuple):
     decision: Decision  # with plain values
     moves: Mapping[JobId, Move]  # changes of GPUs, in order of submission
     hosts: Mapping[JobId, Host]  # CPUs and memory per GPU of jobs to which the policy granted them
+    batches: Mapping[JobId, ChosenBatch]  # batch sizes that the policy chose
 
 
 def plan_of(answer: object, state: State) -> Plan:
@@ -49,8 +51,8 @@ def plan_of(answer: object, state: State) -> Plan:
             kinds = "a mapping of jobs to placements, or a Decision"
             raise InvalidAllocationError(f"answered {short(answer)}, must be {kinds}")
         decision = _with_plain_values(answer if isinstance(answer, Decision) else Decision(answer), state)
-        moves = _moves(decision, state)
-        return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {})
+        moves, batches = _moves(decision, state)
+        return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {}, batches)
     except InvalidAllocationError as error:
         raise type(error)(f"policy {state.scenario.policy_name} {error}") from error
 
@@ -72,6 +74,7 @@ FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("explain", lambda value: value is None or callable(value), "a function from jobs to reasons, or None"),
     ("rejected", _is_collection, "names of jobs"),
     ("hosts", _is_mapping, "a mapping of jobs to CPUs and memory"),
+    ("batch_sizes", _is_mapping, "a mapping of jobs to batch sizes"),
     ("delays", _is_mapping, "a mapping of jobs to seconds"),
 )
 """Fields of a decision: name, check of the type, and type in words."""
@@ -173,8 +176,8 @@ def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ..
     return tuple(plain)
 
 
-def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
-    """Return the changes of GPUs, in order of submission."""
+def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapping[JobId, ChosenBatch]]:
+    """Return the changes of GPUs, in order of submission, and the batch sizes that the policy chose."""
     new = dict(_changed(decision, state))
     shared = _newly_shared(decision, state)
     new |= {job_id: _placement_of(gpus) for job_id, gpus in shared.items()}
@@ -184,6 +187,8 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
     up = state.nodes.present(state.clock.now, decision.num_nodes)
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
+    if state.scenario.cluster.partitions:
+        _check_partitions(new, state)
     if shared or (new and state.nodes.shared.held):
         _check_shared(new, shared, up, state)
     else:
@@ -191,14 +196,15 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
     if decision.num_nodes is not None:
         for job in state.jobs.placed.values():
             _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
+    batches = batches_of(decision, new, state) if decision.batch_sizes else {}
     moves = [
-        _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()))
+        _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()), batches.get(job_id))
         for job_id, placement in new.items()
     ]
     if decision.delays:
         delays = _delays(decision, state)
         moves = [move._replace(delay=delays.get(move.job.job_id)) for move in moves]
-    return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
+    return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}, batches
 
 
 def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placement]]:
@@ -217,7 +223,8 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 
 def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
     """Return the jobs whose numbered GPUs change, ignoring their order."""
-    held, found = state.nodes.shared.held, {}
+    held = state.nodes.shared.held
+    found = {}
     for job_id, gpus in decision.shared.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise _not_active("gave GPUs to", job_id)
@@ -240,6 +247,19 @@ def _placement_of(gpus: Gpus) -> Placement:
     ((0, 2), (2, 1))
     """
     return tuple(Counter(node for node, _ in gpus).items())
+
+
+def _check_partitions(new: Mapping[JobId, Placement], state: State) -> None:
+    """Raise InvalidAllocationError if a job gets a node outside the group of its partition."""
+    group_of = state.scenario.cluster.group_of_partition
+    for job_id, placement in new.items():
+        queue = state.jobs.active[job_id].job.queue or ""
+        nodes = set(group_of[queue].nodes)
+        for node, _ in placement:
+            if node not in nodes:
+                raise InvalidAllocationError(
+                    f"gave job {job_id!r} of partition {queue!r} node {node}, which is not in this partition"
+                )
 
 
 def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
@@ -297,7 +317,8 @@ def _check_shared(
 
 def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state: State) -> Iterable[Tenant]:
     """Yield the jobs that will hold GPUs."""
-    held, types = state.nodes.shared.held, state.nodes.node_types
+    held = state.nodes.shared.held
+    types = state.nodes.node_types
     for job in state.jobs.running:
         if job.job_id not in new:
             yield tenant_of(job, held.get(job.job_id, ()), types)
@@ -330,27 +351,28 @@ def _delays(decision: Decision, state: State) -> dict[JobId, float]:
     return found
 
 
-def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:
-    """Return a change of GPUs, with the speed of the job on the new GPUs."""
+def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus, batch: ChosenBatch | None = None) -> Move:
+    """Return a change of GPUs, with the speed of the job on the new GPUs at the batch size of the policy or agent."""
     if not placement:
         return Move(job, placement, None)
-    types, usable = nodes.node_types.names_of(placement), job.job.gpu_types
+    types = nodes.node_types.names_of(placement)
+    usable = job.job.gpu_types
     for gpu_type in types if usable else ():
         if gpu_type not in usable and gpu_type != ANY.name:
             given = f"{job.job_id!r} GPUs of {gpu_type}: {placement}"
             raise InvalidAllocationError(f"gave job {given}, must be of {' or '.join(usable)}")
     _, shape, gpus = spread(placement)
-    if gpus > (most := _most_replicas(job)):
+    if gpus > (most := _most_replicas(job, policy_chooses=batch is not None)):
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, must be at most {most}")
     if gpus < (fewest := job.job.min_replicas or 1):
         reason = f"its min_replicas is {fewest}: give it none, or {fewest} or more"
         raise TooFewReplicasError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
     try:
         if len(types) > 1:
-            return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
-        truth = job.truth.on(types[0])
-        choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
-        return Move(job, placement, truth.pace(shape, choice), numbered)
+            return Move(job, placement, _mixed_speed(job, placement, nodes, numbered))
+        truth = job.truth.for_gpu_type(types[0])
+        choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch) if batch is None else batch.choice
+        return Move(job, placement, truth.speed_at(shape, choice), numbered)
     except FixedReplicasError as error:
         raise BrokenGangError(f"gave job {job.job_id!r} {placement}: {error}") from error
     except ProfileRangeError as error:
@@ -365,22 +387,25 @@ def move_of(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
     return _move(job, placement, nodes, ())
 
 
-def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
+def _mixed_speed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> TrainingSpeed:
     """Return the speed on GPUs of several types, among which the agent must know how to divide a batch."""
     if job.agent.divide is None or numbered:
         mixed = " and ".join(nodes.node_types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, must be of one type")
-    crew, first = nodes.node_types.crew(placement), nodes.node_types[placement[0][0]].name
+    crew = nodes.node_types.crew(placement)
+    first = nodes.node_types[placement[0][0]].name
     for name, _ in crew:
-        job.truth.on(name)  # raises ProfileRangeError for a type without a profile
+        job.truth.for_gpu_type(name)  # raises ProfileRangeError for a type without a profile
     _, shape, _ = spread(placement)
-    return MixedPace(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
+    return MixedTrainingSpeed(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
 
 
-def _most_replicas(job: ActiveJob) -> int:
+def _most_replicas(job: ActiveJob, *, policy_chooses: bool) -> int:
     """Return the largest number of GPUs by the application and the user of a job, at least the requested number."""
-    application, asked = job.truth.application, job.job
-    most = application.most_replicas(application.largest_batch if job.agent.learns else asked.batch_size)
+    application = job.truth.application
+    asked = job.job
+    can_change = policy_chooses or job.agent.learns
+    most = application.most_replicas(application.largest_batch if can_change else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)
 
@@ -403,7 +428,8 @@ def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> M
                 left[node][1] -= memory * gpus
     for node, (there, rest) in enumerate(zip(cluster.hosts, left, strict=True)):
         if any(part < -HOST_ROUNDING * all_ for part, all_ in zip(rest, there, strict=True)):
-            cpus, memory = there.cpus - rest[0], there.memory - rest[1]
+            cpus = there.cpus - rest[0]
+            memory = there.memory - rest[1]
             raise _over(node, f"{cpus:g} CPUs and {memory:g} GB", f"{there.cpus:g} and {there.memory:g}")
     return granted
 

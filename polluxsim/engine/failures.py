@@ -66,7 +66,7 @@ class DrawnFailures:
         check_range("cluster.failures.group_size", self.group_size, least=1, whole=True)
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence if, at these rates, nodes or groups of nodes never fail."""
+        """Yield a sentence if all rates are 0, or if the size of groups has no effect because their rate is 0."""
         if not self.rate and not self.group_rate:
             yield "cluster.failures has no effect: rate and group_rate are 0"
         elif self.group_size > 1 and not self.group_rate:

@@ -15,7 +15,7 @@ from polluxsim.engine.job import ActiveJob
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.state import State
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.placements import JobId, Placement, gpus_by_node
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.tools.free_gpus import pack
@@ -37,7 +37,8 @@ def finish_time_fairness(
     now = state.clock.now
     submit_times = np.asarray(records.column("submit_time"))
     ends = np.fromiter((now if time is None else time for time in records.column("end_time")), float, len(records))
-    contention, submitted = np.ones(len(records)), submit_times <= now
+    contention = np.ones(len(records))
+    submitted = submit_times <= now
     contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
     alone = [TimesAlone(scenario) for _, scenario in state.past_scenarios] + [TimesAlone(state.scenario)]
     changes = [time for time, _ in state.past_scenarios]
@@ -61,7 +62,8 @@ def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
     >>> mean_contention([0.0, 0.0, 30.0], [10.0, 20.0, 40.0]).tolist()
     [2.0, 1.5, 1.0]
     """
-    begin, end = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
+    begin = np.asarray(starts, dtype=float)
+    end = np.asarray(ends, dtype=float)
     times = np.concatenate([begin, end])
     order = np.argsort(times, kind="stable")
     unfinished = np.cumsum(np.repeat([1.0, -1.0], [len(begin), len(end)])[order])
@@ -86,22 +88,24 @@ def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
     """
     if share < 1:
         return time_alone(1) / share
-    low, high = floor(share), ceil(share)
+    low = floor(share)
+    high = ceil(share)
     shorter = time_alone(low)
     return shorter if low == high else shorter + (share - low) * (time_alone(high) - shorter)
 
 
 def run_alone(
-    job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str, settings: EngineSettings
+    job: Job, truth: GroundTruth, agent: Agent, placement: Placement, gpu_type: str, settings: EngineSettings
 ) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
     Its start costs the delay of a first start. Its agent can change the batch size after each epoch and at each round,
     as on a shared cluster.
     """
-    alone, shape = ActiveJob(job, truth, agent, settings.time_rule), gpus_by_node(placement)
-    pace = truth.pace(shape, agent.choose(len(placement), sum(shape), gpu_type))
-    alone.place(placement, pace, 0.0, settings.first_delay(job.application, gpu_type))
+    alone = ActiveJob(job, truth, agent, settings.time_rule)
+    shape = gpus_by_node(placement)
+    speed = truth.speed_at(shape, agent.choose(len(placement), sum(shape), gpu_type))
+    alone.place(placement, speed, 0.0, settings.first_delay(job.application, gpu_type))
     alone.begin_segment(0.0)
     next_round = 1
     while True:
@@ -158,7 +162,7 @@ class TimesAlone:
             return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
-            there = truth.on(gpu_type)
+            there = truth.for_gpu_type(gpu_type)
             run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), gpu_type)
             return (wait + run_time) * max(gang / share, 1.0)
         try:
@@ -166,22 +170,27 @@ class TimesAlone:
         except ProfileRangeError:
             return None
 
-    def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
+    def _run_time(self, job: Job, truth: GroundTruth, gpus: int, gpu_type: str) -> float:
         """Return the time from the first start to completion on a whole number of GPUs of one type [s]."""
-        scenario, application = self._scenario, truth.profile.application
-        nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
+        scenario = self._scenario
+        application = truth.profile.application
+        nodes = scenario.cluster.by_type[gpu_type]
+        agent = scenario.agents.new(job, truth)
         batch_size = application.largest_batch if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
         start = job.batch_size if scenario.batch_rule else None
         key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
-        if (known := self._run_times.get(key)) is None:
+        run_time = self._run_times.get(key)
+        if run_time is None:
             placement = pack(nodes, gpus) or ()
-            known = self._run_times[key] = self._from_start(job, truth.on(gpu_type), agent, placement, gpu_type)
-        return known
+            run_time = self._from_start(job, truth.for_gpu_type(gpu_type), agent, placement, gpu_type)
+            self._run_times[key] = run_time
+        return run_time
 
-    def _from_start(self, job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str) -> float:
+    def _from_start(self, job: Job, truth: GroundTruth, agent: Agent, placement: Placement, gpu_type: str) -> float:
         """Return the time from the first start to completion on GPUs of one type [s]."""
-        settings, shape = self._scenario.settings, gpus_by_node(placement)
+        settings = self._scenario.settings
+        shape = gpus_by_node(placement)
         if agent.learns or agent.plans:
             return run_alone(job, truth, agent, placement, gpu_type, settings)
         choice = agent.choose(len(shape), sum(shape), gpu_type)

@@ -8,11 +8,13 @@ from typing import NamedTuple
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Move
 from polluxsim.engine.outages import Crashes, Downtime
+from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.state import State
 from polluxsim.engine.submissions import Submissions
 from polluxsim.engine.tables import in_order
+from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import JobId
 from polluxsim.workloads.workload import Job
 
@@ -25,6 +27,7 @@ class Fork(NamedTuple):
     # Whether the policy has not seen the run before. The policy is then told of all active jobs.
     has_new_policy: bool = False
     lost_nodes: tuple[int, ...] = ()  # nodes that go down for good
+    down: Outage | None = None  # outage that begins at this time and ends
     # Jobs that are cancelled, or that are not submitted. Jobs that have ended are not changed.
     without: tuple[JobId, ...] = ()
     added: tuple[Job, ...] = ()  # jobs that are submitted in addition
@@ -37,7 +40,8 @@ class Fork(NamedTuple):
 
     def trimmed(self, num_nodes: int) -> Fork:
         """Return the fork without nodes that it both adds and drops, given the present number of nodes."""
-        lost, cluster = set(self.lost_nodes), self.scenario.cluster
+        lost = set(self.lost_nodes)
+        cluster = self.scenario.cluster
         last = cluster.num_nodes
         while last > num_nodes and last - 1 in lost:
             last -= 1
@@ -52,10 +56,20 @@ class Forks:
     """Make the changes of forks at their times."""
 
     def __init__(
-        self, state: State, submissions: Submissions, downtime: Downtime, crashes: Crashes, rounds: Rounds
+        self,
+        state: State,
+        submissions: Submissions,
+        downtime: Downtime,
+        crashes: Crashes,
+        rounds: Rounds,
+        recorder: Recorder,
     ) -> None:
-        self._state, self._rounds, self._submissions = state, rounds, submissions
-        self._downtime, self._crashes = downtime, crashes
+        self._state = state
+        self._rounds = rounds
+        self._submissions = submissions
+        self._recorder = recorder
+        self._downtime = downtime
+        self._crashes = crashes
         self.num_pending = 0  # scheduled forks
 
     def schedule(self, fork: Fork) -> None:
@@ -65,7 +79,8 @@ class Forks:
 
     def _begin(self, event: Event) -> None:
         """Make the changes, before the policy is called."""
-        state, before = self._state, self._state.scenario
+        state = self._state
+        before = self._state.scenario
         self.num_pending -= 1
         fork = event.about.trimmed(before.cluster.num_nodes)
         state.use_scenario(fork.scenario)
@@ -79,13 +94,15 @@ class Forks:
             state.replace_agents()
             has_changed = True
         if fork.has_new_policy:
+            self._recorder.begin_policy()
             self._rounds.announce_all(state.jobs.active)
         if has_changed or fork.has_new_policy:
             self._rounds.ask_anew()
 
     def _change_nodes(self, fork: Fork, before: Scenario) -> bool:
         """Add and drop nodes, and return whether the nodes changed."""
-        state, is_larger = self._state, fork.scenario.cluster.num_nodes > before.cluster.num_nodes
+        state = self._state
+        is_larger = fork.scenario.cluster.num_nodes > before.cluster.num_nodes
         if is_larger:
             state.add_nodes(fork.scenario.cluster)
             self._downtime.schedule_new_units()
@@ -93,17 +110,21 @@ class Forks:
             if not before.work_can_be_lost:
                 self._leave(fork.lost_nodes)
             self._downtime.drop(fork.lost_nodes)
-        return is_larger or bool(fork.lost_nodes)
+        if fork.down is not None:
+            if not before.work_can_be_lost:
+                self._leave(fork.down.nodes)
+            self._downtime.interrupt(fork.down)
+        return is_larger or bool(fork.lost_nodes) or fork.down is not None
 
     def _change_jobs(self, fork: Fork) -> bool:
         """Remove, add and alter jobs, and return whether a job changed."""
         state = self._state
         left_out = self._submissions.leave_out(fork.without)
         self._submissions.add(fork.added)
-        altered = [job.job_id for job in fork.altered if job.job_id in state.jobs.active and state.alter(job)]
+        altered = [job.job_id for job in fork.altered if job.job_id in state.jobs.active and state.replace_request(job)]
         for name, other in fork.overtaken:
             state.overtake(name, other)
-        self._rounds.alter([*altered, *(name for name, _ in fork.overtaken)])
+        self._rounds.note_altered([*altered, *(name for name, _ in fork.overtaken)])
         return left_out or bool(altered) or bool(fork.overtaken)
 
     def _leave(self, nodes: tuple[int, ...]) -> None:

@@ -12,13 +12,20 @@ from polluxsim.agent.agent import Agent
 from polluxsim.common.instants import ROUNDING, has_come, slack
 from polluxsim.engine.clock import NEVER, Milestone, TimeRule
 from polluxsim.engine.progress import CheckpointCycle, Holding, Losses, Segment
-from polluxsim.engine.truth import Pace, Truth
-from polluxsim.hardware.placements import Gpus, Placement
+from polluxsim.engine.truth import GroundTruth, TrainingSpeed
+from polluxsim.hardware.placements import BatchChoice, Gpus, Placement
 from polluxsim.records.results import Status
 from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job
 
 SlottedT = TypeVar("SlottedT", bound=Any)
+
+
+class ChosenBatch(NamedTuple):
+    """A batch size that the policy chose for a job."""
+
+    choice: BatchChoice
+    this_epoch_only: bool  # whether the agent chooses again from the end of the present epoch on
 
 
 class ActiveJob:
@@ -29,11 +36,11 @@ class ActiveJob:
     """
 
     __slots__ = (
-        "_ahead", "_has_observed", "_reached", "_trained", "agent", "agent_is_steady", "holding", "job", "job_id",
-        "order", "pace", "rule", "segment", "serial", "slowdown", "truth",
+        "_ahead", "_has_observed", "_reached", "_trained", "agent", "agent_is_steady", "batch", "holding", "job",
+        "job_id", "order", "rule", "segment", "serial", "slowdown", "training_speed", "truth",
     )  # fmt: skip
 
-    def __init__(self, job: Job, truth: Truth, agent: Agent, rule: TimeRule, order: int = 0) -> None:
+    def __init__(self, job: Job, truth: GroundTruth, agent: Agent, rule: TimeRule, order: int = 0) -> None:
         self.job = job
         self.job_id = job.job_id
         self.truth = truth
@@ -41,7 +48,8 @@ class ActiveJob:
         self.rule = rule
         self.order = order  # position in the order of submission
         self.holding = Holding()
-        self.pace: Pace | None = None  # speed on its GPUs; None without GPUs
+        self.training_speed: TrainingSpeed | None = None  # speed on its GPUs; None without GPUs
+        self.batch: ChosenBatch | None = None  # choice of the policy until its next decision; None if the agent chooses
         self.segment = Segment()  # progress since the last change
         self.serial = 0  # number of segments so far; an event of an earlier segment is void
         self.slowdown = 0.0  # share of its speed lost to other jobs, or to few CPUs or little memory; < 0 if it gains
@@ -61,13 +69,16 @@ class ActiveJob:
     @property
     def max_replicas(self) -> int:
         """Return the largest number of GPUs that its agent and its user allow now."""
-        most, asked = self.agent.max_replicas, self.job.max_replicas
+        most = self.agent.max_replicas
+        asked = self.job.max_replicas
         return most if asked is None else min(most, asked)
 
     @property
     def ends_epochs_by_events(self) -> bool:
         """Return whether each end of an epoch is an event; otherwise all ends are known when the job is placed."""
-        return self.agent.learns or self.agent.plans or self.segment.checkpoints is not None
+        if self.agent.learns or self.agent.plans or self.segment.checkpoints is not None:
+            return True
+        return self.batch is not None and self.batch.this_epoch_only
 
     @property
     def next_epoch(self) -> Milestone:
@@ -76,7 +87,7 @@ class ActiveJob:
 
     def is_training(self, now: float) -> bool:
         """Return whether the job has GPUs and its restart delay is over."""
-        return self.pace is not None and not has_come(now, self.segment.start)
+        return self.training_speed is not None and not has_come(now, self.segment.start)
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
@@ -111,7 +122,8 @@ class ActiveJob:
 
     def losses_at(self, now: float) -> Losses:
         """Return the losses by checkpoints and failures up to a time [s]."""
-        cycle, losses = self.checkpoints_at(now), self.holding.losses
+        cycle = self.checkpoints_at(now)
+        losses = self.holding.losses
         return losses if cycle is None else losses.with_checkpoints(cycle, self.holding.num_replicas)
 
     def checkpoints_at(self, now: float) -> CheckpointCycle | None:
@@ -120,7 +132,8 @@ class ActiveJob:
         cycle = segment.checkpoints
         if cycle is None or now <= segment.start:
             return cycle
-        passed, error = now - segment.start, slack(now)
+        passed = now - segment.start
+        error = slack(now)
         last = cycle.last_end(passed, error)
         if last is None:
             return cycle.after(passed, cycle.kept, error)
@@ -136,7 +149,7 @@ class ActiveJob:
         self.segment = Segment(bisect_right(self.truth.epoch_ends, past.progress), past.progress)
         self.holding.continue_from(past)
 
-    def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
+    def place(self, placement: Placement, speed: TrainingSpeed | None, now: float, restart_delay: float) -> None:
         """Change the GPUs of the job, and its speed. With GPUs, `begin_segment` must follow."""
         progress = self.progress_at(now)
         if self.segment.checkpoints is not None:
@@ -144,21 +157,24 @@ class ActiveJob:
         if self.placement:
             self._trained += max(now - self.holding.since - self.holding.delay, 0.0)
         self.holding.hold(placement, now, restart_delay)
-        self.pace = pace
+        self.training_speed = speed
         self.serial += 1
         self.segment = Segment(self.segment.epoch, progress, now + restart_delay)
         self._ahead = []
 
     def lose(self, now: float, restart_delay: float, saving: float | None = None) -> None:
         """Lose all GPUs and the work since the last checkpoint, unless a checkpoint of `saving` [s] is complete now."""
-        before, gpus = self.segment, self.holding.num_replicas
+        before = self.segment
+        gpus = self.holding.num_replicas
         until = now if saving is None else self.saves_from(now, saving)
-        progress, cycle = self.progress_at(until), self.checkpoints_at(until) or CheckpointCycle()
+        progress = self.progress_at(until)
+        cycle = self.checkpoints_at(until) or CheckpointCycle()
         if saving is not None:
             cycle = cycle._replace(kept=progress, since=0.0, paused=cycle.paused + (now - until))
         self.segment = Segment(before.epoch, progress, now, checkpoints=cycle)
         self._ahead = []
         self.place((), None, now, restart_delay)
+        self.batch = None
         self.holding.losses = self.holding.losses.with_failure(cycle, gpus, progress)
         self.holding.is_lost = True
         reached = cycle.kept * (1 + ROUNDING)
@@ -178,13 +194,15 @@ class ActiveJob:
     def begin_segment(self, now: float) -> Milestone:
         """Begin a segment with the present speed, and return its next milestone that is an event."""
         before = self.segment
-        epoch, progress, start = before.epoch, self.progress_at(now), max(before.start, now)
+        epoch = before.epoch
+        progress = self.progress_at(now)
+        start = max(before.start, now)
         last = epoch + 1 if self.ends_epochs_by_events else len(self.truth.epoch_ends)
         cycle = self.checkpoints_at(now)
         self.serial += 1
         self._has_observed = False
         self.agent_is_steady = not self.agent.learns
-        rates = self._pace.rates(epoch, last)
+        rates = self._present_speed.rates(epoch, last)
         if self.slowdown:
             rates = [rate * (1 - self.slowdown) for rate in rates]
         self._ahead = self.rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
@@ -207,15 +225,43 @@ class ActiveJob:
 
     def take_agent(self, agent: Agent, now: float) -> None:
         """Replace the agent, which observes the job if it trains. With GPUs, `begin_segment` must follow."""
-        self.agent, self._has_observed = agent, False
+        self.agent = agent
+        self._has_observed = False
+        self.batch = None
         if self.is_training(now):
             self._observe()
-        if self.pace is not None:
+        if self.training_speed is not None:
             self._choose_again()
 
+    def choose_batch(self, batch: ChosenBatch | None, *, is_moved: bool) -> bool:
+        """Use the choice of the policy, or of the agent if it is None, until the next decision.
+
+        A job that `is_moved` gets its new speed with its new GPUs. Return whether a segment must begin: the batch size
+        changed, or the ends of epochs became events or no events.
+        """
+        had_events = self.ends_epochs_by_events
+        self.batch = batch
+        if is_moved or self.training_speed is None:
+            return False
+        before = self.training_speed
+        if batch is None:
+            self._choose_again()
+        else:
+            self.training_speed = self.truth.for_gpu_type(before.gpu_type).speed_at(before.shape, batch.choice)
+        return self.training_speed is not before or self.ends_epochs_by_events != had_events
+
     def end_interval(self) -> bool:
-        """Let the agent observe and choose again. Return whether the batch size changed and a segment must begin."""
+        """Let the agent observe and choose again. Return whether its choice is another than the present batch size.
+
+        A segment must then begin, unless the policy has chosen the batch size.
+        """
         self._observe()
+        if self.batch is not None:
+            # The agent observes nothing new until the epoch, the placement or the batch size changes.
+            self.agent_is_steady = True
+            return (
+                self._present_speed.with_batch_of(self.agent, self.truth, self.segment.epoch) is not self.training_speed
+            )
         # The same choice after the same observation stays the same until the epoch or the placement changes.
         self.agent_is_steady = not self._choose_again()
         return not self.agent_is_steady
@@ -223,7 +269,8 @@ class ActiveJob:
     def end_epoch(self) -> bool:
         """End an epoch that is an event. Return whether all work is done; otherwise a new segment must begin."""
         self._observe()
-        epoch, (now, _) = self.segment.epoch, self.segment.milestone
+        epoch = self.segment.epoch
+        now, _ = self.segment.milestone
         cycle = self.checkpoints_at(now)
         if has_come(self._time_up, now):
             self.segment = Segment(epoch, self.progress_at(now), now, checkpoints=cycle)
@@ -231,7 +278,10 @@ class ActiveJob:
         self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], now, checkpoints=cycle and cycle.at_epoch_end())
         if epoch + 1 == len(self.truth.epoch_ends):
             return True
-        self._choose_again()
+        if self.batch is not None and self.batch.this_epoch_only:
+            self.batch = None
+        if self.batch is None:
+            self._choose_again()
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActiveJob:
@@ -249,15 +299,15 @@ class ActiveJob:
         return self.holding.since + self.holding.delay + self.job.plan.most_time - self._trained
 
     @property
-    def _pace(self) -> Pace:
-        if self.pace is None:
+    def _present_speed(self) -> TrainingSpeed:
+        if self.training_speed is None:
             raise RuntimeError(f"job {self.job_id!r} has no GPUs to train on")
-        return self.pace
+        return self.training_speed
 
     def _trained_segment(
         self, epoch: int, progress: float, start: float, end: Milestone, cycle: CheckpointCycle | None = None
     ) -> Segment:
-        rate, efficiency = self._pace.at(epoch)
+        rate, efficiency = self._present_speed.in_epoch(epoch)
         rate *= 1 - self.slowdown
         return Segment(epoch, progress, start, rate, rate * self.truth.init_batch_size, efficiency, end, cycle)
 
@@ -265,33 +315,36 @@ class ActiveJob:
         """Return the progress at a time of training within a segment [M0-steps]."""
         known, progress, start = self._reached
         if known is not segment or start > time:
-            progress, start = segment.progress, segment.start
+            progress = segment.progress
+            start = segment.start
         progress, start = self.rule.last_boundary(progress, segment.rate, start, time)
         if segment is self.segment:
             self._reached = segment, progress, start
         return progress + segment.rate * (time - start) if time > start else progress
 
     def _choose_again(self) -> bool:
-        before = self._pace
-        self.pace = before.chosen_by(self.agent, self.truth, self.segment.epoch)
-        return self.pace is not before
+        before = self._present_speed
+        self.training_speed = before.with_batch_of(self.agent, self.truth, self.segment.epoch)
+        return self.training_speed is not before
 
     def _observe(self) -> None:
         if self._has_observed or not self.agent.learns:
             return
         self._has_observed = True
-        self.agent.observe(self._pace.observation(self.segment.epoch))
+        self.agent.observe(self._present_speed.observation(self.segment.epoch))
 
 
 class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are the numbered GPUs if jobs can share them.
+    """A change of a job's GPUs. Without GPUs, `training_speed` is None.
+
+    `gpus` are the numbered GPUs if jobs can share them.
 
     `delay` is the restart delay that the policy named, or None for the delay of the settings [s].
     """
 
     job: ActiveJob
     placement: Placement
-    pace: Pace | None
+    training_speed: TrainingSpeed | None
     gpus: Gpus = ()
     delay: float | None = None
 

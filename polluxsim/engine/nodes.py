@@ -150,7 +150,8 @@ class Nodes:
 
     def mean_gpus(self, start: float, end: float) -> float:
         """Return the mean number of requested GPUs from one time to another [s]."""
-        first, last = self._account_at(start), self._account_at(end)
+        first = self._account_at(start)
+        last = self._account_at(end)
         if first is last or end <= start:
             return float(last.gpus)
         return (last.at(end).gpu_seconds - first.at(start).gpu_seconds) / (end - start)

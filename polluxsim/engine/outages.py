@@ -71,6 +71,7 @@ class Downtime:
         self._units: set[tuple[int, int]] = set()
         self._coming: dict[tuple[int, int], ComingOutage] = {}  # the next outage of each unit that is up
         self._in_progress: dict[tuple[int, int], ComingOutage] = {}  # the outages that end
+        self._num_interruptions = 0  # outages of forks that have not ended
         self.returned = Returns(0, 0)  # outages that have ended
         self.schedule_new_units()
 
@@ -85,7 +86,8 @@ class Downtime:
 
     def draw_anew(self, seed: int) -> None:
         """Draw the next failures of the nodes that are up again, as if they came up now. Announced ones stay."""
-        self._seed, now = seed, self._state.clock.now
+        self._seed = seed
+        now = self._state.clock.now
         for coming in list(self._coming.values()):
             if not has_come(coming.what.start - max(coming.what.warning, coming.what.drain), now):
                 self._schedule(coming.source, coming.unit, coming.number)
@@ -99,7 +101,7 @@ class Downtime:
             outages += [each for each in self._coming.values() if announced & set(each.what.nodes)]
         ending = [each for each in outages if each.what.duration < inf]
         recurring = sum(self._recurs(each) for each in ending)
-        return Returns(len(ending) - recurring, recurring)
+        return Returns(len(ending) - recurring + self._num_interruptions, recurring)
 
     def _recurs(self, coming: ComingOutage) -> bool:
         """Return whether the source of an outage has outages without end."""
@@ -108,6 +110,19 @@ class Downtime:
     def drop(self, nodes: tuple[int, ...]) -> None:
         """Take nodes down for good."""
         self._state.take_down(Outage(nodes, self._state.clock.now, inf, "dropped"), inf)
+
+    def interrupt(self, outage: Outage) -> None:
+        """Take nodes down now for the duration of an outage, which belongs to no source."""
+        until = self._state.clock.now + outage.duration
+        self._state.take_down(outage, until)
+        self._num_interruptions += 1
+        self._state.clock.at(until, Rank.ARRIVAL, self._end_interruption, outage)
+
+    def _end_interruption(self, event: Event) -> None:
+        self._num_interruptions -= 1
+        for_good, again = self.returned
+        self.returned = Returns(for_good + 1, again)
+        self._state.bring_up(event.about)
 
     def _schedule(self, source: int, unit: int, number: int) -> None:
         """Schedule the next outage of a unit that is up from now on, or from the start of the run."""
@@ -133,7 +148,9 @@ class Downtime:
 
     def _begin(self, event: Event) -> None:
         """Begin an outage, and schedule its end."""
-        coming, now, cluster = event.about, self._state.clock.now, self._state.scenario.cluster
+        coming = event.about
+        now = self._state.clock.now
+        cluster = self._state.scenario.cluster
         if not self._is_coming(coming):
             return
         del self._coming[coming.source, coming.unit]
@@ -175,7 +192,8 @@ class Crashes:
         self._schedule(transition.job)
 
     def _schedule(self, job: ActiveJob) -> None:
-        clock, failures = self._state.clock, self._state.scenario.settings.job_failures
+        clock = self._state.clock
+        failures = self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
         (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
@@ -184,7 +202,8 @@ class Crashes:
 
     def _crash(self, event: Event) -> None:
         """Take the GPUs of a job, unless they have changed, and end the job if it has failed too often."""
-        (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
+        job, since, seed = event.about
+        failures = self._state.scenario.settings.job_failures
         if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:
             return
         self._state.release(job, is_crash=True)

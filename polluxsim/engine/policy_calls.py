@@ -10,7 +10,7 @@ from math import isnan
 from pathlib import Path
 from threading import Lock
 from traceback import extract_tb
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
 from polluxsim.engine.job import Transition
@@ -21,9 +21,10 @@ from polluxsim.engine.time_limit import Interruption
 from polluxsim.engine.views import JobWindow, JobWindows
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, SharedGpus, Standing
+from polluxsim.policies.contract.use_limits import LimitsNow
+from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, ReasonKind, SharedGpus, Standing
 from polluxsim.records.columns import copy_containers
-from polluxsim.records.results import ReasonRecord
+from polluxsim.records.results import ReasonRecord, ReasonText
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -44,7 +45,8 @@ class guarded:  # noqa: N801  (a context manager, like those of contextlib)
     __slots__ = ("_name", "_time")
 
     def __init__(self, name: str, time: float) -> None:
-        self._name, self._time = name, time
+        self._name = name
+        self._time = time
 
     def __enter__(self) -> None: ...
 
@@ -82,7 +84,8 @@ class FitTogether:
     """Whether a sharing model lets two jobs have the same GPUs, on every node type of the cluster."""
 
     def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
-        self._sharing, self._types = sharing, node_types
+        self._sharing = sharing
+        self._types = node_types
         names = [gpu_type.name for gpu_type in node_types]
         self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
 
@@ -98,21 +101,25 @@ class FitTogether:
 
 def cluster_view(state: State, rounds: Rounds) -> ClusterView:
     """Open the views of a run, and return the view of its cluster now."""
-    jobs, nodes, shutter, settings = state.jobs, state.nodes, state.shutter, state.scenario.settings
+    jobs = state.jobs
+    nodes = state.nodes
+    validity = state.view_validity
+    settings = state.scenario.settings
     up = nodes.present(state.clock.now)
-    shutter.open(state.clock.now, up, nodes.health)
+    validity.open(state.clock.now, up, nodes.health)
+    running = JobWindows(validity, len(jobs.placed), jobs.running_views)
     return ClusterView(
-        time=shutter.time,
+        time=validity.time,
         gpus_per_node=up,
-        jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
+        jobs=JobWindows(validity, len(jobs.active), jobs.all_views),
         restarts=settings.delays,
         free_starts=settings.free_starts,
         nodes=nodes.counts,
         changes=rounds.changes(jobs.views),
         round_interval=settings.round_interval,
         standing=Standing(
-            JobWindows(shutter, len(jobs.placed), jobs.running_views),
-            JobWindows(shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
+            running,
+            JobWindows(validity, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
             tuple(nodes.idle(len(up))),
             jobs.demand,
         ),
@@ -120,12 +127,16 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
         node_types=nodes.node_types,
         sharing=_shared_gpus(state),
         hosts=state.scenario.cluster.hosts[: len(up)],
+        shape_rule=state.scenario.shape_rule,
+        limits=LimitsNow.of(settings.use_limits, running),
+        partition_groups=state.scenario.cluster.partition_groups,
     )
 
 
 def _shared_gpus(state: State) -> SharedGpus:
     """Return the use of shared GPUs, in containers that a policy may keep."""
-    nodes, sharing = state.nodes, state.scenario.settings.sharing
+    nodes = state.nodes
+    sharing = state.scenario.settings.sharing
     if sharing is None and not nodes.shared.held and not state.shares:
         return SharedGpus({}, {})
     speeds = {job_id: speed for job_id, (_, speed) in state.shares.items()}
@@ -216,7 +227,14 @@ class DueReasons:
         return copy_containers(self)
 
 
-def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict[JobId, ReasonRecord]:
+class Explained(NamedTuple):
+    """A reason of a policy, and the sentence and units of its kind."""
+
+    record: ReasonRecord
+    text: ReasonText
+
+
+def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict[JobId, Explained]:
     """Return a policy's reasons at a time [s], with plain numbers."""
     if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
@@ -226,13 +244,20 @@ def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict
         if job_id not in known:
             raise PolicyError(f"the policy explained job {short(job_id)}, which it was not asked about")
         try:
+            if not isinstance(reason, Reason):
+                raise TypeError
             kind, numbers, others = reason
             values = tuple(map(float, numbers.values()))
-            if not isinstance(kind, str) or any(map(isnan, values)):
+            if any(map(isnan, values)):
                 raise TypeError
             plain = tuple(zip(map(str, numbers), values, strict=True))
-            checked[job_id] = ReasonRecord(time, job_id, kind, plain, tuple(map(str, others)) if others else ())
+            jobs = tuple(map(str, others)) if others else ()
         except (TypeError, ValueError, AttributeError):
             must_be = "a Reason(kind, numbers, others)"
             raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None
+        if not isinstance(kind, ReasonKind):
+            must_be = f"a ReasonKind, like polluxsim.ReasonKind({str(kind)!r})"
+            raise PolicyError(f"the policy explained job {job_id!r} by the kind {short(kind)}, must be {must_be}")
+        record = ReasonRecord(time, job_id, kind.name, plain, jobs)
+        checked[job_id] = Explained(record, ReasonText(kind.sentence, kind.units))
     return checked

@@ -59,7 +59,8 @@ class CheckpointCycle(NamedTuple):
         """
         if passed <= self.due + error:
             return self._replace(due=max(self.due - passed, 0.0), since=self.since + passed)
-        trained, last = self._trained(passed, error), self.last_end(passed, error)
+        trained = self._trained(passed, error)
+        last = self.last_end(passed, error)
         _, rest = self._cycles(passed, error)
         return self._replace(
             due=self.interval - max(rest - self.cost, 0.0) if rest >= self.cost - error else -rest,
@@ -114,7 +115,8 @@ class Losses(NamedTuple):
 
     def with_checkpoints(self, cycle: CheckpointCycle, gpus: int) -> Losses:
         """Return the losses with the checkpoints on GPUs that are released."""
-        time, service = self.checkpoint_time + cycle.paused, self.checkpoint_gpu_seconds + cycle.paused * gpus
+        time = self.checkpoint_time + cycle.paused
+        service = self.checkpoint_gpu_seconds + cycle.paused * gpus
         return self._replace(checkpoint_time=time, checkpoint_gpu_seconds=service)
 
     def with_failure(self, cycle: CheckpointCycle, gpus: int, progress: float) -> Losses:
@@ -133,7 +135,8 @@ NO_LOSSES = Losses()
 @lru_cache(maxsize=1 << 14)
 def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Return the nodes of a placement, the GPUs on each, and their sum. Equal placements share these tuples."""
-    nodes, shape = tuple(node for node, _ in placement), gpus_by_node(placement)
+    nodes = tuple(node for node, _ in placement)
+    shape = gpus_by_node(placement)
     return nodes, shape, sum(shape)
 
 
@@ -185,14 +188,17 @@ class Holding:
     def cede(self, gpus: float, now: float) -> None:
         """From now on, this many GPUs of the job go to other jobs [s]."""
         if gpus != self._cedes:
-            self.ceded, self._cedes, self._ceded_since = self.ceded_until(now), gpus, now
+            self.ceded = self.ceded_until(now)
+            self._cedes = gpus
+            self._ceded_since = now
 
     def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
         """Release the present GPUs, and hold the GPUs of a placement, which can be empty."""
         if self.num_replicas:
             self.run_time, self.restart_time, self.restart_service = self.times(now)
             self.service = self.attained_service(now)
-        self.since, self.delay = now, restart_delay
+        self.since = now
+        self.delay = restart_delay
         self.cede(0.0, now)
         self.placement = placement
         self.nodes, self.shape, self.num_replicas = spread(placement)

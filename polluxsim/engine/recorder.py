@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 from itertools import compress
 from math import inf
@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polluxsim.common.errors import PolicyError
 from polluxsim.engine.fairness import finish_time_fairness
 from polluxsim.engine.job import ActiveJob, Transition
+from polluxsim.engine.policy_calls import Explained
 from polluxsim.engine.progress import NO_LOSSES, Holding
 from polluxsim.engine.state import Share, State
 from polluxsim.hardware.hosts import Hosted
@@ -25,10 +27,12 @@ from polluxsim.records.columns import Records, copy_containers
 from polluxsim.records.results import (
     AllocationRecord,
     CheckpointRecord,
+    ChooserRecord,
     GpuSeconds,
     HostRecord,
     JobRecord,
     ReasonRecord,
+    ReasonText,
     Result,
     RoundRecord,
     SharingRecord,
@@ -67,12 +71,17 @@ class Recorder:
         self._sharing = Records(SharingRecord)
         self._hosts = Records(HostRecord)
         self._starts = Records(StartRecord)
+        self._choosers = Records(ChooserRecord)
         self._kept: tuple[object, ...] = ()  # last record in `_rounds`, without its time and cost
         # Fitness, upper bound and gap of the last decision.
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
+        # Sentences and units by kind of the recorded reasons, and of all reasons of the present policy.
+        self._texts: dict[str, ReasonText] = {}
+        self._own_texts: dict[str, ReasonText] = {}
         # Placement and batch size in the last allocation record of each active job.
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
+        self._chosen_by_policy: set[JobId] = set()  # active jobs whose last chooser record names the policy
         self._reset_sums()
 
     @property
@@ -84,7 +93,9 @@ class Recorder:
     def gpu_seconds(self) -> GpuSeconds:
         """Return how the GPU time so far was used."""
         self._sum_up()
-        state, now, spent = self._state, self._state.clock.now, self._spent
+        state = self._state
+        now = self._state.clock.now
+        spent = self._spent
         for active in state.jobs.active.values():
             spent = spent.with_job(job_record(active.job, active, Status.CUT_OFF, now))
         down = down_gpu_seconds(state.nodes.all_outages(), state.nodes.start, now)
@@ -103,7 +114,8 @@ class Recorder:
     def record_allocation(self, transition: Transition) -> None:
         """Record the placement and the batch size of a job if they changed, also if it has no GPUs any more."""
         job = transition.job
-        holding, choice = job.holding, NO_BATCH if job.pace is None else job.pace.choice
+        holding = job.holding
+        choice = NO_BATCH if job.training_speed is None else job.training_speed.choice
         if self._last.get(job.job_id) == (holding.placement, choice):
             return
         self._last[job.job_id] = (holding.placement, choice)
@@ -113,6 +125,18 @@ class Recorder:
                 transition.time, job.job_id, holding.nodes, holding.shape, batch_size, choice.accumulation_steps
             )
         )
+
+    def record_chooser(self, transition: Transition) -> None:
+        """Record which side chooses the batch size of a job, if it changed."""
+        job = transition.job
+        policy_chooses = job.batch is not None
+        if policy_chooses == (job.job_id in self._chosen_by_policy):
+            return
+        if policy_chooses:
+            self._chosen_by_policy.add(job.job_id)
+        else:
+            self._chosen_by_policy.remove(job.job_id)
+        self._choosers.append(ChooserRecord(transition.time, job.job_id, "policy" if policy_chooses else "agent"))
 
     def save(self, transition: Transition) -> None:
         """Record a checkpoint that does not follow from an interval."""
@@ -126,6 +150,7 @@ class Recorder:
         self.jobs.append(record)
         self._last.pop(record.job, None)
         self._last_reason.pop(record.job, None)
+        self._chosen_by_policy.discard(record.job)
 
     def never_submitted(self, job: Job) -> None:
         """Record a job that was cancelled before it was submitted."""
@@ -147,10 +172,13 @@ class Recorder:
 
     def round(self, *, has_changed: bool) -> None:
         """Record the cluster after a round if something happened, or if the record differs from the last record."""
-        jobs, nodes, now = self._state.jobs, self._state.nodes, self._state.clock.now
+        jobs = self._state.jobs
+        nodes = self._state.nodes
+        now = self._state.clock.now
         held, goodput, weighted = jobs.totals.sum(jobs.running)
         in_use = held - nodes.shared.num_extra
-        up, price = nodes.num_up(now), nodes.hourly_cost
+        up = nodes.num_up(now)
+        price = nodes.hourly_cost
         cost = nodes.cost(now) if price else 0.0
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(
@@ -167,15 +195,38 @@ class Recorder:
 
     def decide(self, decision: Decision) -> None:
         """Keep the objective of a decision for the records of all rounds until the next decision."""
-        fitness, bound = decision.fitness, decision.upper_bound
+        fitness = decision.fitness
+        bound = decision.upper_bound
         self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
 
-    def explain(self, record: ReasonRecord, *, moved: bool) -> None:
+    def begin_policy(self) -> None:
+        """Forget the kinds of reasons of the last policy, because another policy takes over.
+
+        The new policy may have other sentences for kinds with the same names, which then hold for the whole run.
+        """
+        self._own_texts.clear()
+
+    def take_texts(self, reasons: Iterable[Explained]) -> None:
+        """Keep the sentences and units of the reasons by kind.
+
+        Raise a PolicyError if the policy has several kinds with one name.
+        """
+        for record, text in reasons:
+            own = self._own_texts.setdefault(record.kind, text)
+            if own != text:
+                raise PolicyError(
+                    f"the policy gave reasons of two different kinds with the name {record.kind!r}; use another name "
+                    "for one of them"
+                )
+
+    def explain(self, reason: Explained, *, moved: bool) -> None:
         """Record the reason of a job, unless its placement and its reason are unchanged."""
+        record = reason.record
         last = self._last_reason.get(record.job)
         if moved or last is None or _is_news(record, last):
             self._last_reason[record.job] = record
             self._reasons.append(record)
+            self._texts[record.kind] = reason.text
 
     def time_spent(self, phase: str, seconds: float, time: float | None = None) -> None:
         """Record the wall-clock time of a phase [s], in the round at `time` [s] if there is one."""
@@ -188,7 +239,9 @@ class Recorder:
         was stopped, or None. If it `is_over`, the result shares the recorder's tables, and `jobs` is put in order of
         submission.
         """
-        started, state, now = perf_counter(), self._state, self._state.clock.now
+        started = perf_counter()
+        state = self._state
+        now = self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
         timings = copy(self._timings)
@@ -209,13 +262,16 @@ class Recorder:
             sharing_records=kept._sharing,
             host_records=kept._hosts,
             start_records=kept._starts,
+            chooser_records=kept._choosers,
             before_run=state.before_run,
+            reason_texts=kept._texts,
         )
 
     def _reset_sums(self) -> None:
         """Set the sums over the records of `jobs` to 0. `_sum_up` continues them."""
         self._num_summed = self._num_complete = 0
-        self._sum_of_jcts, self._spent = 0.0, GpuSeconds()
+        self._sum_of_jcts = 0.0
+        self._spent = GpuSeconds()
 
     def _sum_up(self) -> None:
         for record in self.jobs[self._num_summed :]:
@@ -239,7 +295,8 @@ class Recorder:
 
     def _unfinished(self, known: Mapping[JobId, Job], ended: set[JobId]) -> Iterator[JobRecord]:
         """Yield the records of the active jobs, then of the jobs that were not submitted."""
-        active, now = self._state.jobs.active, self._state.clock.now
+        active = self._state.jobs.active
+        now = self._state.clock.now
         for job in active.values():
             yield job_record(job.job, job, Status.CUT_OFF, now)
         for name, request in known.items():
@@ -268,11 +325,15 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
 
     `active` is None if the job was not submitted.
     """
-    is_complete, is_cut_off = status is Status.COMPLETED, status is Status.CUT_OFF
+    is_complete = status is Status.COMPLETED
+    is_cut_off = status is Status.CUT_OFF
     if active is None:
-        holding, losses, work = Holding(), NO_LOSSES, 0.0
+        holding = Holding()
+        losses = NO_LOSSES
+        work = 0.0
     else:
-        holding, losses = active.holding, active.losses_at(now)
+        holding = active.holding
+        losses = active.losses_at(now)
         work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
     # A job that waits for other jobs has no time of submission until they are complete.
     submit_time = inf if active is None and job.after and job.past is None else job.submit_time

@@ -1,4 +1,22 @@
-"""When the policy is called: scheduling rounds at multiples of the interval."""
+"""When the policy is called: scheduling rounds at multiples of the interval.
+
+A run has a round at each multiple of the interval in principle. In most of them nothing would change, so a round is an
+event on the clock only if one of these needs it: a change (a job arrived, ended, entered an epoch or lost its GPUs, an
+agent observed, nodes changed), the end of the validity of the last decision, or agents that observe at every interval.
+
+`Rounds` is told of each change by `State`. It keeps the changes by kind until the policy decides, and answers two
+questions in a round: is the round still needed (`begin`), and must the policy decide in it (`policy_is_due`)? If not,
+the last decision stays.
+
+- At most one round at a multiple of the interval is due: the one with the number `_due`. A change can call for an
+  earlier round. The later one stays in the queue of the clock, and `begin` passes over it, as its number is not `_due`.
+- Rounds have rising numbers. `_last` is the number of the last round that is over; no round has its number again.
+- A round at once, after a failure, has no number (`AT_ONCE`). It is needed unless a round since then has finished.
+
+The order at one instant: all changes of the instant, then the round (`Rank.ROUND`), then ends of epochs that belong to
+the next interval (`Rank.AFTER_ROUND`). The trap: when such an epoch ends, the round of this instant is over, even if no
+round took place. `pass_over` notes this; without it, the epoch's end would call for a round at this instant.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +84,7 @@ class Rounds:
         if self._ask_at_failures:
             self._clock.at(transition.time, Rank.ROUND, self._action, AT_ONCE)
 
-    def alter(self, job_ids: Iterable[JobId]) -> None:
+    def note_altered(self, job_ids: Iterable[JobId]) -> None:
         """Record the jobs that a fork altered."""
         self._altered += tuple(job_ids)
 
@@ -87,10 +105,12 @@ class Rounds:
     def call(self, time: float) -> None:
         """Schedule a round at the first multiple of the interval at or after `time` that is not over, or earlier."""
         due = self._due
+        # The first test is quick, and true for most calls: no round can come before the next one.
         if due is not None and (due == self._last + 1 or first_round(time, self._interval) >= due):
             return
         check_range(time, self._interval, "the simulation")
-        self._due = index = max(first_round(time, self._interval), self._last + 1)
+        index = max(first_round(time, self._interval), self._last + 1)
+        self._due = index
         self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
 
     def pass_over(self, transition: Transition) -> None:
@@ -103,7 +123,8 @@ class Rounds:
             return self.has_changed
         if index != self._due:
             return False
-        self._due, self._last = None, index
+        self._due = None
+        self._last = index
         return True
 
     @property
@@ -117,7 +138,9 @@ class Rounds:
 
         It is 0 if the policy did not name a time, or if an event has ended the validity of the decision.
         """
-        return max(self._valid_until - self._decided, 0.0) if self._valid_until < inf else 0.0
+        if self._valid_until == inf:
+            return 0.0
+        return max(self._valid_until - self._decided, 0.0)
 
     def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
         """Return the changes since the policy was last called.
@@ -139,13 +162,17 @@ class Rounds:
 
     def decide(self, decision: Decision) -> None:
         """Keep the validity of a decision. The policy is not told about jobs that it rejects."""
-        self._valid_until, self._decided = decision.valid_until, self._clock.now
+        self._valid_until = decision.valid_until
+        self._decided = self._clock.now
+        # A decision cannot outlive the loss of GPUs: it gave the job GPUs that are gone.
         self._outdated_by = decision.outdated_by.value | EVICTION
-        self._altered, self._named = (), defaultdict(dict)
+        self._altered = ()
+        self._named = defaultdict(dict)
 
     def ask_anew(self) -> None:
         """Call the policy at the next round, whatever its last decision says."""
-        self.has_changed = self.has_hope = True
+        self.has_changed = True
+        self.has_hope = True
         self._valid_until = -inf
         self.call(self._clock.now)
 
@@ -155,6 +182,8 @@ class Rounds:
 
     def finish(self, next_needed: float) -> None:
         """End a round, and schedule the next round: when the decision ends, or at `next_needed` [s]; ∞ means never."""
-        self.has_changed = self.has_hope = False
-        if (first := min(self._valid_until, next_needed)) < inf:
+        self.has_changed = False
+        self.has_hope = False
+        first = min(self._valid_until, next_needed)
+        if first < inf:
             self.call(max(first, self._clock.now))

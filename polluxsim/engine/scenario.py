@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import Agent, FixedBatchAgent, PlanningAgent
 from polluxsim.agent.rules import BalancingAgent, BatchRule, RuledAgent, check_rule
-from polluxsim.common.errors import InvalidConfigError, allowed_among
+from polluxsim.common.errors import InvalidConfigError, allowed_among, one_of
 from polluxsim.engine.clock import check_range
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.truth import Paces, Truth
+from polluxsim.engine.truth import GroundTruth, SpeedCache
 from polluxsim.hardware.checkpoints import failure_rate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.node_shapes import (
+    ANYWHERE,
+    ConsolidatedRule,
+    NodeRequest,
+    ShapeRule,
+    fits_empty,
+    shape_in_words,
+    shape_of,
+)
 from polluxsim.models.known_duration import PlannedProfile, RigidProfile, ScalingProfile, Speeds
 from polluxsim.models.profile import Profile, sensitivity_of
 from polluxsim.models.sensitivity import Sensitivity
-from polluxsim.policies.contract.view import Policy, Traits, traits_of
+from polluxsim.policies.contract.policy import Allocates, Policy, as_policy, traits_of
+from polluxsim.policies.contract.view import Traits
 from polluxsim.workloads.feasibility import speeds_of
 from polluxsim.workloads.workload import Job, Workload
 
@@ -58,8 +69,10 @@ class Scenario:
     batch_rule: BatchRule | None = None
     # Values of jobs and applications that are already computed.
     _speeds: dict[object, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _paces: dict[tuple[int, Speeds], Paces] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _truths: dict[str, GroundTruth] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _speed_caches: dict[tuple[int, Speeds], SpeedCache] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __repr__(self) -> str:
         return f"Scenario({self.policy_name!r}, {self.workload!r}, {sum(self.cluster.gpus_per_node)} GPUs)"
@@ -67,7 +80,7 @@ class Scenario:
     @classmethod
     def under(
         cls,
-        policy: Policy,
+        policy: Allocates,
         workload: Workload,
         profiles: Mapping[str, Profile],
         cluster: Cluster,
@@ -75,7 +88,7 @@ class Scenario:
         batch_rule: BatchRule | None = None,
     ) -> Scenario:
         """Return the scenario with the traits and the name of a policy."""
-        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, batch_rule)
+        return cls(workload, profiles, cluster, settings, traits_of(policy), as_policy(policy).label, batch_rule)
 
     def __post_init__(self) -> None:
         if self.batch_rule is not None:
@@ -90,17 +103,25 @@ class Scenario:
 
     def check(self, workload: Workload) -> None:
         """Raise an `InvalidInputError` that names the first job of a workload that cannot run."""
+        self._check_partitions(workload)
         workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if self.traits.shares_gpus and self.settings.sharing is None:
             raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs it; set engine/sharing")
+        if self.settings.use_limits and not self.traits.obeys_limits:
+            raise InvalidConfigError(
+                f"policy {self.policy_name} does not obey limits by user; leave out engine.limits, or use another "
+                "policy, like fifo, easy or las"
+            )
         if self.traits.one_type_as and len(self.cluster.types) > 1:
             there = ", ".join(self.cluster.types)
             raise InvalidConfigError(
                 f"policy {self.policy_name} knows one GPU type, as {self.traits.one_type_as}; the cluster has {there}"
             )
         self._check_past(workload)
+        self._check_shapes(workload)
+        self._check_limits(workload)
         if workload.jobs:
             last = workload.jobs[-1]
             check_range(last.submit_time, self.settings.round_interval, "job", last.job_id)
@@ -111,6 +132,62 @@ class Scenario:
             work = self.truth_of(job).epoch_ends[-1]
             if job.past is not None and job.past.progress >= work:
                 raise workload.error(job, f"past_progress is {job.past.progress:g}, must be below its work, {work:g}")
+
+    def _check_shapes(self, workload: Workload) -> None:
+        """Raise an `InvalidInputError` if a job fits on the nodes of no GPU type that it can use."""
+        if not self.traits.keeps_shapes or self.shape_rule.anywhere:
+            return
+        checked = set[tuple[NodeRequest, tuple[str, ...], str | None]]()
+        for job in workload.jobs:
+            request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
+            cluster = self.cluster.for_queue(job.queue)
+            usable = tuple(self.speeds_of(job)) if len(cluster.types) > 1 else tuple(cluster.types)
+            partition = job.queue if self.cluster.partitions else None
+            if (request, usable, partition) in checked:
+                continue
+            checked.add((request, usable, partition))
+            falling_sizes = {name: sorted(cluster.by_type[name], reverse=True) for name in usable}
+            shapes = {name: shape_of(request, falling_sizes[name]) for name in usable}
+            if not any(fits_empty(shape, falling_sizes[name]) for name, shape in shapes.items()):
+                needed = shape_in_words(next(iter(shapes.values())))
+                raise workload.error(
+                    job,
+                    f"needs {needed}, and the cluster has no such nodes; use larger or more nodes, leave out the job, "
+                    "or set engine.placement=anywhere",
+                )
+
+    def _check_limits(self, workload: Workload) -> None:
+        """Raise an `InvalidInputError` if a job alone exceeds a limit, so that it would never start."""
+        for limit in self.settings.use_limits:
+            for job in workload.jobs:
+                if limit.group_of(job) is not None and limit.amount(job) > limit.most:
+                    raise workload.error(
+                        job,
+                        f"needs {limit.amount(job)} GPUs, and {limit.setting} is {limit.most}, so it would never "
+                        "start; raise the limit, or leave out the job",
+                    )
+
+    def _check_partitions(self, workload: Workload) -> None:
+        """Raise an `InvalidInputError` if the queue of a job is no partition of a cluster with partitions."""
+        partitions = self.cluster.partitions
+        if not partitions:
+            return
+        for job in workload.jobs:
+            if job.queue not in partitions:
+                there = "has no queue" if job.queue is None else f"has queue {job.queue!r}"
+                raise workload.error(
+                    job,
+                    f"{there}, and the cluster has partitions: the queue must be {one_of(job.queue or '', partitions)}",
+                )
+
+    @cached_property
+    def shape_rule(self) -> ShapeRule:
+        """Return the rule that says how the GPUs of a whole job are spread over nodes."""
+        if self.settings.placement == "anywhere":
+            return ANYWHERE
+        cluster = self.cluster
+        types = [gpu.name for gpu in cluster.node_types] or [ANY.name] * cluster.num_nodes
+        return ConsolidatedRule(cluster.gpus_per_node, types)
 
     def profile_of(self, job: Job) -> Profile:
         """Return the profile of the application of a job, or a profile with a fixed duration."""
@@ -128,28 +205,38 @@ class Scenario:
             return said
         return sensitivity_of(self.profiles[job.application])
 
-    def truth_of(self, job: Job) -> Truth:
+    def truth_of(self, job: Job) -> GroundTruth:
         """Return the true behaviour of a job, on the GPU type of a cluster with one type.
 
         Jobs of an application share its computed values.
         """
         if job.plan is not None:
-            return self._here(Truth(self.profile_of(job)))
+            return self._here(GroundTruth(self.profile_of(job)))
         if job.duration is not None:
-            return self._here(Truth(self.profile_of(job), self._paces.setdefault((job.num_replicas, job.speeds), {})))
-        if (known := self._truths.get(job.application)) is None:
-            known = self._truths[job.application] = self._here(Truth(self.profile_of(job)))
-        return known
+            # Such jobs of equal speed differ in their length only, so they share a cache.
+            speeds = self._speed_caches.setdefault((job.num_replicas, job.speeds), {})
+            return self._here(GroundTruth(self.profile_of(job), speeds))
+        truth = self._truths.get(job.application)
+        if truth is None:
+            truth = self._here(GroundTruth(self.profile_of(job)))
+            self._truths[job.application] = truth
+        return truth
 
-    def _here(self, truth: Truth) -> Truth:
+    def _here(self, truth: GroundTruth) -> GroundTruth:
         types = self.cluster.types
-        return truth.on(next(iter(types))) if len(types) == 1 and self.cluster.node_types else truth
+        return truth.for_gpu_type(next(iter(types))) if len(types) == 1 and self.cluster.node_types else truth
 
     def speeds_of(self, job: Job) -> Mapping[str, float]:
         """Return the speed of a job with its request, by the GPU types that it can use [steps/s]."""
-        key = job if job.is_rigid else (job.application, job.num_replicas, job.batch_size, job.gpu_types)
-        if (known := self._speeds.get(key)) is None:
-            known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster, shrinks=self.traits.adaptive)
+        key: object = job
+        if not job.is_rigid:
+            queue = job.queue if self.cluster.partitions else None
+            key = (job.application, job.num_replicas, job.batch_size, job.gpu_types, queue)
+        known = self._speeds.get(key)
+        if known is None:
+            nodes = self.cluster.for_queue(job.queue)
+            known = speeds_of(job, self.profile_of(job), nodes, shrinks=self.traits.adaptive)
+            self._speeds[key] = known
         return known
 
     @property
@@ -168,9 +255,11 @@ class Scenario:
             return None
         if (checkpoints := self.settings.checkpoints) is None:
             return CheckpointCycle()
-        failures, passed = nodes.num_failures, now - nodes.start
+        failures = nodes.num_failures
+        passed = now - nodes.start
         rate = num_nodes * failure_rate(sum(failures), len(failures), passed, checkpoints.expected_rate)
-        interval, cost = checkpoints.interval(job.application, rate), checkpoints.cost_of(job.application)
+        interval = checkpoints.interval(job.application, rate)
+        cost = checkpoints.cost_of(job.application)
         return CheckpointCycle(interval, cost, interval, at_epochs=checkpoints.every == "epoch")
 
     @cached_property
@@ -195,7 +284,7 @@ class Agents:
         self._node_sizes = node_sizes
         self._known: dict[tuple[str, str], ThroughputParams] = {}
 
-    def new(self, job: Job, truth: Truth) -> Agent:
+    def new(self, job: Job, truth: GroundTruth) -> Agent:
         """Return a new agent for a job."""
         application = truth.profile.application
         if job.plan is not None:
@@ -203,8 +292,9 @@ class Agents:
         usable = (
             [name for name in self._node_sizes if name in truth.profiles_by_type] if len(self._node_sizes) > 1 else []
         )
-        by_type = {name: truth.on(name).application for name in usable}
-        rule, adaptive = self._rule, self._traits.adaptive
+        by_type = {name: truth.for_gpu_type(name).application for name in usable}
+        rule = self._rule
+        adaptive = self._traits.adaptive
         if application.gang_size is not None or (rule is None and not adaptive):
             return FixedBatchAgent(application, job.batch_size, by_type)
         ruled = None
@@ -219,21 +309,22 @@ class Agents:
         # This loads compiled code, which takes a while, so it is imported only if it is needed.
         from polluxsim.agent.adaptive import AgentByType, OnType  # noqa: PLC0415
 
-        truths = [truth.on(name) for name in usable if not job.gpu_types or name in job.gpu_types]
+        truths = [truth.for_gpu_type(name) for name in usable if not job.gpu_types or name in job.gpu_types]
         return AgentByType(
             {each.gpu_type: OnType(self._adaptive(each, ruled), each.speed_alone, self._size(each)) for each in truths}
         )
 
-    def _adaptive(self, truth: Truth, ruled: RuledAgent | None) -> AdaptiveAgent:
+    def _adaptive(self, truth: GroundTruth, ruled: RuledAgent | None) -> AdaptiveAgent:
         from polluxsim.agent.adaptive import AdaptiveAgent, ElasticAgent  # noqa: PLC0415
 
-        application, maximises_throughput = truth.profile.application, self._traits.maximises_throughput
+        application = truth.profile.application
+        maximises_throughput = self._traits.maximises_throughput
         known = self._throughput(truth) if self._traits.known_throughput else None
         if ruled is None:
             return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput)
         return ElasticAgent(ruled, application, known, maximises_throughput=maximises_throughput)
 
-    def _throughput(self, truth: Truth) -> ThroughputParams:
+    def _throughput(self, truth: GroundTruth) -> ThroughputParams:
         from polluxsim.models.fitting import known_throughput  # noqa: PLC0415
 
         key = truth.profile.application.name, truth.gpu_type
@@ -241,5 +332,21 @@ class Agents:
             known = self._known[key] = known_throughput(truth.profile, self._size(truth))
         return known
 
-    def _size(self, truth: Truth) -> int:
+    def _size(self, truth: GroundTruth) -> int:
         return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())
+
+
+def for_cluster(policy: Allocates, cluster: Cluster) -> Policy:
+    """Return the policy that decides about a cluster: one copy for each GPU type or partition, where it needs them.
+
+    A run does this when it is built. Call it for a policy that you ask by yourself.
+    """
+    if cluster.partitions:
+        from polluxsim.policies.tools.partitions import PerPartition  # noqa: PLC0415  (few clusters need it)
+
+        return policy if isinstance(policy, PerPartition) else PerPartition(policy)
+    if len(cluster.types) > 1:
+        from polluxsim.policies.tools.pools import prepared_for_types  # noqa: PLC0415  (few clusters need it)
+
+        return prepared_for_types(policy)
+    return as_policy(policy)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
 from polluxsim.common.written import Name, Seconds, takes_settings
@@ -15,11 +16,14 @@ from polluxsim.engine.sharing import Interference, Sharing
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
+from polluxsim.policies.contract.use_limits import UseLimit, use_limits
 
 SHORTEST_INTERVAL = 1e-9
 """Shortest interval between rounds [s]. A float can count 2^52 of these intervals, which are 52 days."""
 
 DECISION_LIMIT = 60.0  # default of `decision_limit` [s]
+
+PLACEMENTS = ("consolidated", "anywhere")  # values of the setting `placement`
 
 REASONS = ("changes", "rounds", "none")  # values of the setting `reasons`
 
@@ -57,6 +61,16 @@ class EngineSettings:
         Whether jobs that hold GPUs change them without the restart delay.
     free_starts
         Whether the first start of a job has no restart delay. The durations in a log contain the first start.
+    placement
+        How whole jobs are placed. `consolidated`: a job gets the nodes that it requests (`Job.num_nodes`,
+        `Job.gpus_per_task`). A job that requests only GPUs gets one node if it fits on the largest one, and otherwise
+        whole nodes and one node for the rest. `anywhere`: its GPUs may be on any nodes, as in published simulators.
+        Policies with the trait `keeps_shapes` obey it.
+    limits
+        Most GPUs, or running jobs, at once. `all` has limits for all jobs; `qos` and `queue` have limits for each of
+        the named qualities of service or queues. These limits are `user_gpus` and `user_jobs` for each user, which
+        Slurm calls MaxTRESPU and MaxJobsPU, and `gpus` and `jobs`, which it calls GrpTRES and GrpJobs. A job without a
+        user has no limits by user. The policy must have the trait `obeys_limits`.
     sharing
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     decision_limit
@@ -76,17 +90,21 @@ class EngineSettings:
     free_moves: bool = False
     free_starts: bool = False
     ask_at_failures: bool = False
+    placement: str = "anywhere"
+    limits: Mapping[Name, Any] = field(default_factory=dict)
     sharing: Sharing | None = None
     decision_limit: Seconds | None = DECISION_LIMIT
 
     def __post_init__(self) -> None:
         check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
         delays = self.delays.all
+        use_limits(self.limits)
         check_range("engine.interference", self.interference, most=inf)
         check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         check_range("engine.horizon", self.horizon, above=0, or_null=True)
         check_range("engine.decision_limit", self.decision_limit, above=0, most=MOST_SECONDS, or_null=True)
         check_choice("engine.reasons", self.reasons, REASONS)
+        check_choice("engine.placement", self.placement, PLACEMENTS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, must be {kind.__name__}, or null")
@@ -98,6 +116,11 @@ class EngineSettings:
             for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
                 must_be = "whole seconds where whole_seconds is set"
                 check_number(f"engine.{name}", value, float(value).is_integer(), must_be)
+
+    @cached_property
+    def use_limits(self) -> tuple[UseLimit, ...]:
+        """Return the limits on the GPUs and running jobs of users, qualities of service and queues."""
+        return use_limits(self.limits)
 
     @cached_property
     def delays(self) -> RestartDelays:

@@ -84,7 +84,9 @@ def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, flo
     """Return the losses of a sharing model. Each is below 1, because a job without speed never completes."""
     lost = sharing.lost(tenants)
     if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
-        model, job_id, share = type(sharing).__name__, wrong[0], lost[wrong[0]]
+        model = type(sharing).__name__
+        job_id = wrong[0]
+        share = lost[wrong[0]]
         raise InvalidConfigError(
             f"engine.sharing: {model} takes a share of {share} of the speed of job {job_id!r}, must be at least 0 and "
             "below 1, because a job without speed never completes: change the sharing model or its table"
@@ -248,12 +250,14 @@ class Pairs:
         """
         if set(one.gpus) != set(other.gpus):
             return None
-        first, second = self._over_alone(one, other), self._over_alone(other, one)
+        first = self._over_alone(one, other)
+        second = self._over_alone(other, one)
         return (first, second) if first and second else None
 
     def _over_alone(self, one: Tenant, other: Tenant) -> float:
         """Return the speed of a job beside another job, relative to its speed alone; 0 if one of them is unknown."""
-        plan, gpu_type = one.job.plan, one.gpu_type or self.gpu_type
+        plan = one.job.plan
+        gpu_type = one.gpu_type or self.gpu_type
         together = self._speeds.get((gpu_type, len(one.gpus), _model(one), _model(other)), 0.0)
         alone = plan.speeds.get((gpu_type, one.batch_size), 0.0) if plan is not None else 0.0
         return min(together / alone, 1.0) if alone else 0.0

@@ -17,10 +17,17 @@ from polluxsim.engine.decision import Plan, plan_of
 from polluxsim.engine.futures import Fork, Forks
 from polluxsim.engine.job import ActiveJob, Move
 from polluxsim.engine.outages import Crashes, Downtime
-from polluxsim.engine.policy_calls import DueReasons, checked_reasons, cluster_view, guarded, rare_collections
+from polluxsim.engine.policy_calls import (
+    DueReasons,
+    Explained,
+    checked_reasons,
+    cluster_view,
+    guarded,
+    rare_collections,
+)
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds
-from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.scenario import Scenario, for_cluster
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.standstill import Standstill
 from polluxsim.engine.state import Observers, State
@@ -29,8 +36,9 @@ from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
-from polluxsim.records.results import GpuSeconds, JobRecord, ReasonRecord, Result, RoundRecord, Status
+from polluxsim.policies.contract.policy import Allocates
+from polluxsim.policies.contract.view import ClusterView, Decision
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, RoundRecord, Status
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -73,8 +81,9 @@ class Simulation:
         self._reasons = reasons = DueReasons(settings.reasons, settings.round_interval)
         self._recorder = recorder = Recorder(state)
         self._submissions = submissions = Submissions(state, recorder)
-        downtime, crashes = Downtime(state, seed), Crashes(state, seed)
-        self._forks = Forks(state, submissions, downtime, crashes, rounds)
+        downtime = Downtime(state, seed)
+        crashes = Crashes(state, seed)
+        self._forks = Forks(state, submissions, downtime, crashes, rounds, recorder)
         jobs = state.jobs
         state.observers = Observers(
             submitted=(jobs.add, rounds.submit, reasons.submit),
@@ -89,12 +98,15 @@ class Simulation:
             ended=(jobs.remove, recorder.end, rounds.end, reasons.end, submissions.end),
             nodes_changed=(rounds.change_nodes,),
             shares_changed=(recorder.record_shares,),
+            chooser_changed=(recorder.record_chooser,),
             hosts_changed=(recorder.record_hosts,),
         )
         self._standstill = Standstill(settings, downtime)
         self._rechosen: list[ActiveJob] = []
         self.view: ClusterView | None = None
         self.standstill: str | None = None
+        self._stops_at_every_round = False
+        self._may_keep = False  # whether the view is one of a round in which the last decision is still valid
         self._is_over = False
         self._started = self._called = perf_counter()
         if settings.horizon is not None:
@@ -104,22 +116,31 @@ class Simulation:
     def __repr__(self) -> str:
         jobs = self._state.jobs
         counts = f"{len(jobs.running)} jobs running, {len(jobs.active) - len(jobs.running)} waiting"
-        policy, ended = self.scenario.policy_name, f"{self.num_ended} of {self.num_jobs} ended"
+        policy = self.scenario.policy_name
+        ended = f"{self.num_ended} of {self.num_jobs} ended"
         return f"Simulation({policy!r} at {clock(self.time)}, {counts}, {ended})"
 
-    def advance(self, before: float = inf) -> ClusterView | None:
+    def advance(self, before: float = inf, *, every_round: bool = False) -> ClusterView | None:
         """Continue until a decision is needed, and return the view. Return None at the end of the run.
 
         With `before`, stop before the first event at this time or later [s], and return None if no decision is needed
         until then. `time` is then that of the last event, and `is_over` says whether the run has ended. Raise a
         `TurnError` if the run already waits.
+
+        With `every_round`, stop at the next round in which there are jobs, also if nothing can change in it. If no
+        `decision_is_due` there, call `advance` again to keep the last decision, or commit another one.
         """
         if before != inf:
             check_range("before", before)
         if self.view is not None:
-            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
-        events, jobs, submissions = self._state.clock, self._state.jobs, self._submissions
+            self._end_without_decision("the run can go on")
+        self._stops_at_every_round = every_round
+        events = self._state.clock
+        jobs = self._state.jobs
+        submissions = self._submissions
         while not self._is_over and self.view is None:
+            if every_round and jobs.active:
+                self._rounds.call(self.time)
             time = events.peek()
             if before < inf and has_come(before, time):
                 break
@@ -131,7 +152,7 @@ class Simulation:
                 events.step()
         return self.view
 
-    def ask(self, policy: Policy, view: ClusterView) -> Allocation | Decision:
+    def ask(self, policy: Allocates, view: ClusterView) -> Allocation | Decision:
         """Return the decision of a policy about the view of the run.
 
         Raise `PolicyError` if the policy fails, or takes longer than `decision_limit` of the settings.
@@ -156,7 +177,7 @@ class Simulation:
             plan = plan_of(decision, self._state)
             reasons = self._explained(plan)
         self._recorder.time_spent("decide", seconds, self.time)
-        self.view, self._state.shutter.is_open = None, False
+        self._close_view()
         self._apply(plan, reasons)
 
     def hand_over(self) -> None:
@@ -167,11 +188,13 @@ class Simulation:
         """
         if self._is_over:
             raise TurnError(f"the run is over at {self.time:g} s: hand a copy over that was made before")
+        self._recorder.begin_policy()
         self._rounds.announce_all(self._state.jobs.active)
         if self.view is None:
             self._rounds.ask_anew()
         else:
             self.view = cluster_view(self._state, self._rounds)
+            self._may_keep = False
 
     def fork(self, fork: Fork) -> None:
         """Change the run from a time on. The past and copies of the run are unchanged.
@@ -179,8 +202,7 @@ class Simulation:
         Jobs that end at this time have ended. A run that ends before this time is unchanged. Raise a `TurnError` if the
         run waits for a decision, is over, or is already past this time.
         """
-        if self.view is not None:
-            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can be forked")
+        self._end_without_decision("the run can be forked")
         if self._is_over:
             raise TurnError(f"the run is over at {self.time:g} s: fork a copy that was made before")
         check_range("fork.time", fork.time)
@@ -197,10 +219,14 @@ class Simulation:
 
         Raise a `TurnError` if the run waits for a decision.
         """
-        if self.view is not None:
-            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
+        self._end_without_decision("the result is taken")
         seconds = perf_counter() - self._started
         return self._recorder.result(self.known, seconds, self.standstill, is_over=self._is_over)
+
+    @property
+    def decision_is_due(self) -> bool:
+        """Return whether the run waits for a decision: its last decision, if there is one, is no longer valid."""
+        return self.view is not None and not self._may_keep
 
     @property
     def is_over(self) -> bool:
@@ -293,49 +319,76 @@ class Simulation:
         may_change = state.jobs.active or (state.scenario.traits.scales and has_begun)
         if not self._rounds.begin(event.about) or not may_change:
             return
-        num_coming, num_forks = self._submissions.num_coming, self._forks.num_pending
+        num_coming = self._submissions.num_coming
+        num_forks = self._forks.num_pending
         if (why := self._standstill.at_round(state, self._rounds, num_coming, num_forks)) is not None:
             self._stop(why)
             return
         state.enter_epochs()
         self._rechosen = state.end_interval()
-        if self._rounds.policy_is_due and any(state.nodes.present(self.time)):
+        is_due = self._rounds.policy_is_due
+        if (is_due or self._stops_at_every_round) and any(state.nodes.present(self.time)):
             self.view = cluster_view(state, self._rounds)
+            self._may_keep = not is_due
             self._called = perf_counter()
         else:
-            self._end_round(())
+            self._keep_decision()
 
-    def _explained(self, plan: Plan) -> Sequence[ReasonRecord]:
+    def _explained(self, plan: Plan) -> Sequence[Explained]:
         """Return the policy's reasons for the jobs whose reasons are due, in order of name."""
-        decision, moves, jobs = plan.decision, plan.moves, self._state.jobs
+        decision = plan.decision
+        moves = plan.moves
+        jobs = self._state.jobs
         if decision.explain is None:
             return ()
         if not (due := self._reasons.due(self.time, moves.keys() | decision.rejected, jobs.active)):
             return ()
         reasons = checked_reasons(decision.explain(due), due, self.time)
+        self._recorder.take_texts(reasons.values())
         holding = {job for job in due if (moves[job].placement if job in moves else job in jobs.placed)}
         self._reasons.asked(self.time, due, moves.keys(), holding)
         return [reasons[job_id] for job_id in due if job_id in reasons]
 
-    def _apply(self, plan: Plan, reasons: Iterable[ReasonRecord]) -> None:
+    def _apply(self, plan: Plan, reasons: Iterable[Explained]) -> None:
         """Apply a decision: nodes, rejected jobs, CPUs and memory, and GPUs."""
-        state, decision = self._state, plan.decision
+        state = self._state
+        decision = plan.decision
         for reason in reasons:
-            self._recorder.explain(reason, moved=reason.job in plan.moves)
+            self._recorder.explain(reason, moved=reason.record.job in plan.moves)
         if decision.num_nodes is not None:
             state.request_nodes(decision.num_nodes)
         for job_id in decision.rejected:
             state.end(state.jobs.active[job_id], Status.REJECTED)
         self._recorder.decide(decision)
         self._rounds.decide(decision)
-        self._rounds.has_changed |= state.grant(plan.hosts)
-        self._end_round(plan.moves.values())
+        rechosen: Sequence[ActiveJob] = self._rechosen
+        if plan.batches or state.batches:
+            rechosen = state.choose_batches(plan.batches, plan.moves.keys(), rechosen)
+        self._rounds.has_changed |= state.grant(plan.hosts) or bool(rechosen)
+        self._end_round(plan.moves.values(), rechosen)
 
-    def _end_round(self, moves: Collection[Move]) -> None:
-        """Change the GPUs of jobs until the next round, and schedule that round."""
+    def _end_without_decision(self, purpose: str) -> None:
+        """End a round in which the last decision is still valid. Raise a `TurnError` if a decision is due."""
+        if self.decision_is_due:
+            raise TurnError(f"a decision is due at {self.time:g} s: commit one before {purpose}")
+        if self.view is not None:
+            self._close_view()
+            self._keep_decision()
+
+    def _close_view(self) -> None:
+        self.view = None
+        self._may_keep = False
+        self._state.view_validity.is_open = False
+
+    def _keep_decision(self) -> None:
+        """End a round without a decision. Agents have chosen batch sizes where the policy has not."""
+        self._end_round((), [job for job in self._rechosen if job.batch is None])
+
+    def _end_round(self, moves: Collection[Move], rechosen: Sequence[ActiveJob]) -> None:
+        """Change the GPUs and batch sizes of jobs until the next round, and schedule that round."""
         has_changed = bool(moves) or self._rounds.has_changed
         if has_changed:
-            self._state.place(moves, self._rechosen)
+            self._state.place(moves, rechosen)
         self._recorder.round(has_changed=has_changed)
         self._rounds.finish(self._state.jobs.next_needed)
 
@@ -343,7 +396,8 @@ class Simulation:
         self._is_over = True
 
     def _stop(self, why: str) -> None:
-        self.standstill, self._is_over = why, True
+        self.standstill = why
+        self._is_over = True
 
 
 Watcher: TypeAlias = Callable[[Simulation], None]
@@ -354,7 +408,7 @@ def simulate(
     workload: Workload,
     profiles: Mapping[str, Profile],
     cluster: Cluster,
-    policy: Policy,
+    policy: Allocates,
     *,
     settings: EngineSettings | None = None,
     seed: int = 0,
@@ -383,10 +437,10 @@ def simulate(
         If a decision is invalid.
     """
     scenario = Scenario.under(policy, workload, profiles, cluster, settings or EngineSettings())
-    return driven(Simulation(scenario, seed), policy, watcher)
+    return run_to_end(Simulation(scenario, seed), for_cluster(policy, cluster), watcher)
 
 
-def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
+def run_to_end(run: Simulation, policy: Allocates, watcher: Watcher | None = None) -> Result:
     """Ask a policy for all remaining decisions of a run, and return the result. Raise the errors of `simulate`."""
     with rare_collections():
         view = run.view or run.advance()

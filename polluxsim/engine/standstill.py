@@ -50,14 +50,17 @@ class Standstill:
 
         `num_coming` is the number of jobs that will be submitted whatever happens, `num_forks` that of forks to come.
         """
-        now, active = state.clock.now, state.jobs.active.values()
-        before, self._returned = self._returned, self._downtime.returned
+        now = state.clock.now
+        active = state.jobs.active.values()
+        before = self._returned
+        self._returned = self._downtime.returned
         makes_progress = any(job.is_training(now) for job in state.jobs.placed.values())
         if num_coming or makes_progress or state.nodes.are_starting(now):
             self._idle_since = None
             return None
         if self._idle_since is None:
-            self._idle_since, self._num_repairs = now, 0
+            self._idle_since = now
+            self._num_repairs = 0
             self._until = now + self._patience
         if rounds.has_hope or self._returned.for_good > before.for_good:
             self._until = now + self._patience
@@ -79,7 +82,8 @@ class Standstill:
 
     def message(self, state: State) -> str:
         """Return why the run ends now."""
-        jobs, time = state.jobs.active, state.clock.now
+        jobs = state.jobs.active
+        time = state.clock.now
         waited = 0.0 if self._idle_since is None else time - self._idle_since
         first = next(iter(jobs), "none")
         what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
@@ -88,7 +92,8 @@ class Standstill:
 
     def _cause(self, state: State) -> str:
         """Return why no job makes progress: nodes that do not come back, endless failures, or the policy."""
-        nodes, counts = state.nodes, state.nodes.counts
+        nodes = state.nodes
+        counts = state.nodes.counts
         policy = f"policy {state.scenario.policy_name}"
         jobs = state.jobs.active.values()
         gone = sorted(node for node, outage in nodes.down.items() if outage.until == inf)
@@ -108,7 +113,8 @@ class Standstill:
 
 def _has_room(active: ActiveJob, state: State) -> bool:
     """Return whether the nodes that are up have the GPUs, CPUs and memory that a job requests."""
-    job, cluster = active.job, state.scenario.cluster
+    job = active.job
+    cluster = state.scenario.cluster
     gang = active.truth.application.gang_size
     least = job.num_replicas
     if gang is None and state.scenario.traits.adaptive:

@@ -1,7 +1,28 @@
-"""The state of a run, and all transitions that change it.
+"""The state of a run, and the transitions that change it.
 
-A transition first advances a job to the present: to its present epoch. It then makes its change, and notifies the
-observers of this transition in a fixed order. This order is part of the order of events at one instant.
+A `State` has the jobs, the nodes and the clock. Its methods are the transitions: a job arrives, gets GPUs, ends; a node
+fails, comes up. Other modules decide when a transition takes place, and call it: `submissions` (arrivals), `outages`
+(failures), `futures` (forks), and `simulation` (the decisions of the policy). They read the state, and change it
+through these methods only. Three things are not part of this rule: any module schedules its own events on `clock`,
+`Simulation` sets `observers` once, and views are opened and closed through `view_validity`.
+
+Each transition has three steps:
+
+1. It brings the job to the present. A job whose course of epochs is known is not touched when an epoch ends, so its
+   epoch can be behind. This does not split its segment: a split would change the rounding of the job's progress.
+2. It makes the change.
+3. It tells the observers of this transition, in the order of their tuple in `Observers`. This order is part of the
+   order of events at one instant: the tables of jobs come first, because the other observers read them.
+
+These statements are true between any two transitions:
+
+- a job is in `jobs.active` from `submit` to `end`, and in `jobs.placed` exactly while it has GPUs;
+- the GPUs that `nodes` counts as taken are those of the jobs in `jobs.placed`, and none of them is on a node that is
+  down;
+- a job with GPUs has a segment, and the clock has at most one event that is valid for it: the one with its `serial`.
+
+The trap: after `ActiveJob.place` with GPUs, the job has no event until `_begin_segment`. `place` therefore begins the
+segments last, when all jobs have moved and their slowdowns are known, since a slowdown depends on all other jobs.
 """
 
 from __future__ import annotations
@@ -12,13 +33,13 @@ from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.instants import has_come
 from polluxsim.engine.clock import Clock, Event, Rank, check_range
-from polluxsim.engine.job import ActiveJob, Move, Transition
+from polluxsim.engine.job import ActiveJob, ChosenBatch, Move, Transition
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.sharing import losses_by, tenant_of
 from polluxsim.engine.tables import JobTables, in_order
-from polluxsim.engine.truth import MixedPace
-from polluxsim.engine.views import Shutter
+from polluxsim.engine.truth import MixedTrainingSpeed
+from polluxsim.engine.views import ViewValidity
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.hosts import Host, Hosted, with_gpus
 from polluxsim.hardware.placements import Gpus, JobId
@@ -32,7 +53,7 @@ Observer: TypeAlias = Callable[[Transition], None]
 
 
 class Observers(NamedTuple):
-    """The observers of each transition, in order.
+    """The observers of each transition, in the order in which they are told. `Simulation` has the table.
 
     Each observer is a bound method, so a copy of a run notifies its own observers.
     """
@@ -48,23 +69,25 @@ class Observers(NamedTuple):
     evicted: tuple[Observer, ...]
     ended: tuple[Observer, ...]
     nodes_changed: tuple[Callable[[], None], ...]
+    chooser_changed: tuple[Observer, ...]  # the policy, or the agent again, chooses its batch size
     shares_changed: tuple[Callable[[Mapping[JobId, Share], Mapping[JobId, Share]], None], ...]
     hosts_changed: tuple[Callable[[Mapping[JobId, Hosted], Mapping[JobId, Hosted]], None], ...]
 
 
 class State:
-    """The jobs, the nodes and the clock of a run. All other modules only read the state."""
+    """The jobs, the nodes and the clock of a run. Other modules change jobs and nodes by the methods of this class."""
 
     observers: Observers  # set once, when the run is made
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.clock = Clock(scenario.settings.round_interval)
-        self.shutter = Shutter(scenario)
-        self.jobs = JobTables(self.shutter)
+        self.view_validity = ViewValidity(scenario)
+        self.jobs = JobTables(self.view_validity)
         self.nodes = Nodes(scenario.cluster, scenario.workload.first_submission)
         self.shares: dict[JobId, Share] = {}  # of the jobs with GPUs by number
         self.hosted: Mapping[JobId, Hosted] = {}  # of the jobs with GPUs, if the cluster states CPUs and memory
+        self.batches: Mapping[JobId, ChosenBatch] = {}  # that the policy chose at its last decision
         self.past_scenarios: list[tuple[float, Scenario]] = []  # with the times until which they held [s]
         # Numbers of the jobs that were submitted before the start of the run; None if there are none.
         self.before_run: BeforeRun | None = None
@@ -74,7 +97,8 @@ class State:
         """Go on with another scenario."""
         if scenario is not self.scenario:
             self.past_scenarios.append((self.clock.now, self.scenario))
-            self.scenario = self.shutter.scenario = scenario
+            self.scenario = scenario
+            self.view_validity.scenario = scenario
 
     # Transitions of jobs: they arrive, change and end.
 
@@ -88,21 +112,26 @@ class State:
             active.continue_from(job.past)
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
-    def alter(self, job: Job) -> bool:
+    def replace_request(self, job: Job) -> bool:
         """Replace the request of an active job.
 
         The job continues with the rest of its work. Return whether the epoch changed.
         """
         active = self.jobs.active[job.job_id]
-        if (before := active.job) == job:
+        before = active.job
+        if before == job:
             return False
         self._bring_to_present(active)
         truth = active.truth
-        active.job, active.truth = job, self.scenario.truth_of(job)
+        active.job = job
+        active.truth = self.scenario.truth_of(job)
         if active.truth.application != truth.application:
             active.agent = self.scenario.agents.new(job, active.truth)
-        self.jobs.alter(active, before)
-        if active.placement and (active.truth.epoch_ends != truth.epoch_ends or job.plan != before.plan):
+        policy_chose = active.batch is not None
+        active.batch = None  # it may be outside the new limits
+        self.jobs.replace_request(active, before)
+        has_other_epochs = active.truth.epoch_ends != truth.epoch_ends or job.plan != before.plan
+        if active.placement and (has_other_epochs or policy_chose):
             self._begin_segment(active, self.observers.resumed)
         return True
 
@@ -119,10 +148,11 @@ class State:
             self._bring_to_present(job)
             job.truth = self.scenario.truth_of(job.job)
             agent = self.scenario.agents.new(job.job, job.truth)
-            if isinstance(job.pace, MixedPace):
+            if isinstance(job.training_speed, MixedTrainingSpeed):
                 cannot_run = agent.divide is None
             else:  # an adaptive job may have run on a type with fewer GPUs than it requests
-                types, usable = self.nodes.node_types, self.scenario.speeds_of(job.job)
+                types = self.nodes.node_types
+                usable = self.scenario.speeds_of(job.job)
                 cannot_run = bool(types) and any(types[node].name not in usable for node, _ in job.placement)
             if cannot_run or job.holding.num_replicas > agent.max_replicas:
                 self.place([Move(job, (), None)])
@@ -146,19 +176,40 @@ class State:
 
     def place(self, moves: Collection[Move], rechosen: Sequence[ActiveJob] = ()) -> None:
         """Change the GPUs of jobs, in order of submission. `rechosen` jobs go on with another batch size."""
+        # All GPUs are given back before any are taken: a job can get the GPUs that another job leaves.
         for move in moves:
             if move.job.placement:
                 self._bring_to_present(move.job)
                 self.nodes.give_back(move.job.placement, move.job.job_id)
         for move in moves:
             self._move(move)
-        slowed = self._judge_speeds()
+        slowed = self._update_slowdowns()
         if not (moves or rechosen or slowed):
             return
         moved = dict.fromkeys(move.job for move in moves)
         for job in dict.fromkeys(rechosen) | moved | dict.fromkeys(slowed):
             if job.placement:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
+
+    def choose_batches(
+        self, chosen: Mapping[JobId, ChosenBatch], moves: Collection[JobId], rechosen: Sequence[ActiveJob]
+    ) -> Sequence[ActiveJob]:
+        """Let the policy choose batch sizes, and the agents those of all other jobs.
+
+        `moves` are the jobs that get other GPUs, and `rechosen` those whose agents chose another batch size in this
+        round. Return the jobs that go on with another batch size, in order of submission.
+        """
+        before = self.batches
+        self.batches = chosen
+        changed = {job for job in rechosen if job.batch is None or job.job_id in moves}
+        for job_id in dict.fromkeys([*before, *chosen]):
+            job = self.jobs.active.get(job_id)
+            if job is None:
+                continue
+            if job.choose_batch(chosen.get(job_id), is_moved=job_id in moves):
+                changed.add(job)
+            _tell(self.observers.chooser_changed, Transition(self.clock.now, job))
+        return in_order(changed)
 
     def start_with(self, moves: Collection[Move], before_run: BeforeRun) -> None:
         """Place the jobs that run at the start of the run, and keep the numbers of the jobs from before it."""
@@ -170,17 +221,21 @@ class State:
 
         The job saves its work if a warning came early enough before [s].
         """
-        now, settings = self.clock.now, self.scenario.settings
+        now = self.clock.now
+        settings = self.scenario.settings
         self._bring_to_present(job)
-        saving = None
+        saving = None  # time that a checkpoint takes, if the warning leaves time for it [s]
+        checkpoint = None
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
-            saving = cost if has_come(cost, warning) else None
-        checkpoint = None if saving is None else (job.saves_from(now, saving), now)
-        was_training = job.is_training(now)
+            if has_come(cost, warning):
+                saving = cost
+                checkpoint = (job.saves_from(now, saving), now)
+        was_training = job.is_training(now)  # read before `lose`, which ends the training
         self.nodes.give_back(job.placement, job.job_id)
         job.lose(now, settings.restart_delay, saving)
-        job.holding.num_crashes += is_crash
+        if is_crash:
+            job.holding.num_crashes += 1
         _tell(self.observers.evicted, Transition(now, job, checkpoint=checkpoint, was_training=was_training))
 
     def enter_epochs(self) -> None:
@@ -204,7 +259,8 @@ class State:
 
     def request_nodes(self, num_nodes: int) -> None:
         """Request a number of nodes. New nodes are up after their start-up time."""
-        if (time := self.nodes.request(num_nodes, self.clock.now)) < inf:
+        time = self.nodes.request(num_nodes, self.clock.now)
+        if time < inf:
             check_range(time, self.scenario.settings.round_interval, "the start-up of a node")
             self.clock.at(time, Rank.ARRIVAL, self._tell_nodes)
 
@@ -257,11 +313,21 @@ class State:
             _tell(self.observers.epoch_entered, Transition(self.clock.now, job))
 
     def _move(self, move: Move) -> None:
-        settings, now, job = self.scenario.settings, self.clock.now, move.job
-        is_free = settings.free_moves if job.placement else settings.free_starts and job.holding.start_time is None
-        named = None if is_free or not move.placement else move.delay
-        delay = 0.0 if is_free else self._restart_delay(move) if named is None else named
-        job.place(move.placement, move.pace, now, delay)
+        """Give a job the GPUs of a move, and charge its restart delay. Its old GPUs are given back already."""
+        settings = self.scenario.settings
+        now = self.clock.now
+        job = move.job
+        is_first_start = not job.placement and job.holding.start_time is None
+        is_free = (is_first_start and settings.free_starts) or (bool(job.placement) and settings.free_moves)
+        named_delay = None  # the delay that the policy named, if the job is charged it [s]
+        if is_free:
+            delay = 0.0
+        elif move.placement and move.delay is not None:
+            named_delay = move.delay
+            delay = named_delay
+        else:
+            delay = self._restart_delay(move)
+        job.place(move.placement, move.training_speed, now, delay)
         if move.gpus:
             self.nodes.shared.take(job.job_id, move.gpus)
         else:
@@ -270,24 +336,30 @@ class State:
             cycle = self.scenario.checkpoint_cycle(job.job, len(move.placement), self.nodes, now)
             if cycle is not None:
                 job.save_by(cycle)
-        _tell(self.observers.placed, Transition(self.clock.now, job, delay=named))
+        _tell(self.observers.placed, Transition(now, job, delay=named_delay))
 
     def _restart_delay(self, move: Move) -> float:
+        """Return the restart delay of the settings [s], on the type of the first node if there are measured delays."""
         delays = self.scenario.settings.delays
-        gpu_type = self.nodes.node_types.names_of(move.placement)[0] if delays.known and move.placement else None
+        gpu_type = None
+        if delays.known and move.placement:
+            gpu_type = self.nodes.node_types.names_of(move.placement)[0]
         return delays.of(move.job.job.application, gpu_type)
 
-    def _judge_speeds(self) -> list[ActiveJob]:
+    def _update_slowdowns(self) -> list[ActiveJob]:
         """Compute the slowdown of each running job until the next round, and return the jobs whose slowdown changed.
 
         The factors are, in this order: the loss to jobs that share GPUs or nodes, in [0, 1), and the speed with the
         CPUs and memory of the job, above 0.
         """
-        shared, running, losses = self.nodes.shared, self.jobs.running, None
+        shared = self.nodes.shared
+        running = self.jobs.running
         for job_id in shared.held:
             self.jobs.placed[job_id].holding.cede(shared.ceded(job_id), self.clock.now)
         hosts = self._hosted(running) if self.scenario.cluster.hosts else None
-        if (sharing := self.scenario.settings.disturbance) is not None:
+        losses = None
+        sharing = self.scenario.settings.disturbance
+        if sharing is not None:
             tenants = [tenant_of(job, shared.held.get(job.job_id, ()), self.nodes.node_types) for job in running]
             losses = losses_by(sharing, tenants)
         if shared.held or self.shares:
@@ -297,18 +369,20 @@ class State:
                 record(self.hosted, hosts)
             self.hosted = hosts
         elif losses is None:
-            return []
+            return []  # nothing slows jobs in this run
         changed = []
         for job in running:
             slowdown = losses.get(job.job_id, 0.0) if losses else 0.0
-            if hosts and (speed := hosts[job.job_id].speed) != 1:
-                slowdown = 1 - (1 - slowdown) * speed
+            # At full speed the formula would only round the slowdown.
+            if hosts and hosts[job.job_id].speed != 1:
+                slowdown = 1 - (1 - slowdown) * hosts[job.job_id].speed
             if slowdown != job.slowdown:
                 job.slowdown = slowdown
                 changed.append(job)
         return changed
 
     def _change_shares(self, losses: Mapping[JobId, float]) -> None:
+        """Set the GPUs and relative speeds of the jobs with GPUs by number, and tell the observers."""
         held = self.nodes.shared.held
         shares = {job_id: (gpus, 1 - losses.get(job_id, 0.0)) for job_id, gpus in held.items()}
         for record in self.observers.shares_changed:
@@ -317,19 +391,24 @@ class State:
 
     def _hosted(self, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
         """Return the CPUs and memory of jobs with GPUs. On a GPU with n jobs, each job has a part of 1/n."""
-        shares, nodes, found = self.scenario.cluster.host_shares, self.nodes, dict[str, Hosted]()
+        shares = self.scenario.cluster.host_shares
+        nodes = self.nodes
+        by_job: dict[JobId, Hosted] = {}
         for job in jobs:
-            if (host := nodes.granted.get(job.job_id)) is None:
+            host = nodes.granted.get(job.job_id)
+            if host is None:
                 host = with_gpus(shares, job.placement)
                 if job.job_id in nodes.shared.held:
                     host = host.times(1 - nodes.shared.ceded(job.job_id) / job.holding.num_replicas)
-            if (known := self.hosted.get(job.job_id)) is None or known.host != host:
+            hosted = self.hosted.get(job.job_id)
+            if hosted is None or hosted.host != host:
                 sensitivity = self.scenario.sensitivity_of(job.job)
-                known = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
-            found[job.job_id] = known
-        return found
+                hosted = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
+            by_job[job.job_id] = hosted
+        return by_job
 
     def _begin_segment(self, job: ActiveJob, observers: tuple[Observer, ...]) -> None:
+        """Begin a segment of a job at its present speed, and schedule the event at its end."""
         time, after_round = job.begin_segment(self.clock.now)
         _tell(observers, Transition(self.clock.now, job))
         check_range(time, self.scenario.settings.round_interval, "job", job.job_id)
@@ -337,16 +416,23 @@ class State:
         self.clock.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)
 
     def _reach_milestone(self, event: Event) -> None:
+        """End the epoch of a job or, after its last epoch, the job. This is the event at the end of a segment."""
         job, serial = event.about
         if job.serial != serial:
             return  # something changed since, and the event of a later segment follows
         if event.rank is Rank.AFTER_ROUND:
             _tell(self.observers.interval_begun, Transition(self.clock.now, job))
+        policy_chose = job.batch is not None  # read before `end_epoch`, after which the agent may choose again
         if not job.ends_epochs_by_events or job.end_epoch():
             self.end(job, Status.COMPLETED)
             return
-        cycle, now = job.segment.checkpoints, self.clock.now
-        checkpoint = (now, now + cycle.cost) if cycle is not None and cycle.at_epochs else None
+        if policy_chose:
+            _tell(self.observers.chooser_changed, Transition(self.clock.now, job))
+        now = self.clock.now
+        cycle = job.segment.checkpoints
+        checkpoint = None
+        if cycle is not None and cycle.at_epochs:
+            checkpoint = (now, now + cycle.cost)
         _tell(self.observers.epoch_ended, Transition(now, job, checkpoint=checkpoint))
         self._begin_segment(job, self.observers.resumed)
 

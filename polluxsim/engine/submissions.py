@@ -57,8 +57,11 @@ class Submissions:
         They may wait for jobs of the workload and for each other. A job that cannot run raises an `InvalidInputError`,
         which names the source.
         """
-        scenario, now = self._state.scenario, self._state.clock.now
-        names, checked, known = {job.job_id for job in jobs}, set[JobId](), self.known
+        scenario = self._state.scenario
+        now = self._state.clock.now
+        names = {job.job_id for job in jobs}
+        checked = set[JobId]()
+        known = self.known
         for job in jobs:
             workload = Workload((replace(job, after=()),), source)
             scenario.check(workload)
@@ -92,7 +95,8 @@ class Submissions:
 
     def leave_out(self, names: Iterable[JobId]) -> bool:
         """Cancel jobs that are active or not submitted yet. Return whether there were such jobs."""
-        known, left_out = self.known, False
+        known = self.known
+        left_out = False
         coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
             if (active := self._state.jobs.active.get(name)) is not None:
@@ -107,7 +111,8 @@ class Submissions:
 
     def end(self, transition: Transition) -> None:
         """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
-        job_id, is_complete = transition.job.job_id, transition.status is Status.COMPLETED
+        job_id = transition.job.job_id
+        is_complete = transition.status is Status.COMPLETED
         if is_complete and (followers := self._arrivals.after(transition.job.job, transition.time)):
             self.add(followers, self._state.scenario.workload.source)
         for job in self._waiting.pop(job_id, ()):
@@ -122,7 +127,8 @@ class Submissions:
 
     def _submit_next(self, event: Event) -> None:
         """Submit the jobs of the workload that are due now, and schedule the next ones."""
-        jobs, now = self._state.scenario.workload.jobs, self._state.clock.now
+        jobs = self._state.scenario.workload.jobs
+        now = self._state.clock.now
         first = jobs[self._next]
         while self._next < len(jobs) and has_come(_due(jobs[self._next]), now):
             job = jobs[self._next]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from polluxsim.common.instants import has_come, just_after
 from polluxsim.engine.job import ActiveJob, Transition
-from polluxsim.engine.views import JobWindow, Shutter, set_field
+from polluxsim.engine.views import JobWindow, ViewValidity, set_field
 from polluxsim.hardware.placements import JobId
 from polluxsim.records.columns import copy_containers
 from polluxsim.workloads.workload import Job
@@ -36,13 +36,16 @@ class Totals:
         self._parts: dict[JobId, Part] = {}
         self._num_fractions = 0
         # Sums of the parts with whole numbers.
-        self._gpus, self._goodput, self._weighted = 0, 0.0, 0.0
+        self._gpus = 0
+        self._goodput = 0.0
+        self._weighted = 0.0
         self._known: Part | None = NOTHING  # totals; None if they must be computed again
 
     def update(self, job: ActiveJob) -> None:
         """Update the totals with the present share of a job."""
         self._known = None
-        old, gpus = self._parts.pop(job.job_id, None), job.holding.num_replicas
+        old = self._parts.pop(job.job_id, None)
+        gpus = job.holding.num_replicas
         if old is not None:
             self._add(old, -1)
         if gpus:
@@ -70,7 +73,9 @@ class Totals:
             gpus, goodput, weighted = NOTHING
             for job in running:
                 more_gpus, more_goodput, more_weighted = self._parts[job.job_id]
-                gpus, goodput, weighted = gpus + more_gpus, goodput + more_goodput, weighted + more_weighted
+                gpus = gpus + more_gpus
+                goodput = goodput + more_goodput
+                weighted = weighted + more_weighted
             self._known = (gpus, goodput, weighted)
         return self._known
 
@@ -129,7 +134,7 @@ class Courses:
 class JobTables:
     """The jobs of a run by their state. Only `State` changes the tables, in its transitions."""
 
-    def __init__(self, shutter: Shutter) -> None:
+    def __init__(self, validity: ViewValidity) -> None:
         self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
         self.views: dict[JobId, JobWindow] = {}  # of the active jobs, in the same order
         self.placed: dict[JobId, ActiveJob] = {}  # active jobs with GPUs
@@ -138,7 +143,7 @@ class JobTables:
         self.courses = Courses()
         self.demand = 0  # GPUs that the active jobs request
         self.totals = Totals()
-        self._shutter = shutter
+        self._validity = validity
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
         self._running_views: list[JobWindow] = []
@@ -179,7 +184,7 @@ class JobTables:
         self.active[job.job_id] = self._waiting[job.job_id] = job
         # Jobs submitted at the instant of a round precede it. By rounding, the given time can be later than the round.
         submit_time = min(job.job.submit_time, transition.time)
-        self.views[job.job_id] = JobWindow(job, self._shutter, submit_time)
+        self.views[job.job_id] = JobWindow(job, self._validity, submit_time)
         self.demand += job.job.num_replicas
 
     def move(self, transition: Transition) -> None:
@@ -224,7 +229,7 @@ class JobTables:
         self.learning.pop(job_id, None)
         self.courses.remove(job_id)
 
-    def alter(self, job: ActiveJob, before: Job) -> None:
+    def replace_request(self, job: ActiveJob, before: Job) -> None:
         """Update the tables after a change of a job's request."""
         self.demand += job.job.num_replicas - before.num_replicas
         self.views[job.job_id].show_request()

@@ -11,10 +11,10 @@ from polluxsim.common.errors import ViewClosedError
 from polluxsim.engine.job import ActiveJob
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.sharing import Tenant, tenant_of
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.gpu_types import ANY, NodeTypes
 from polluxsim.hardware.placements import BatchChoice, Placement, packed
-from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.batch_size import BatchLimits, split_batch_size
 from polluxsim.models.profile import Application, sensitivity_of
 from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.policies.contract.view import HEALTHY, Health, JobView, Report, largest_node
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 REMEDIES = {
-    "batch_size": "the agent of a job chooses its batch size, which agent=NAME selects",
+    "batch_size": "return a Decision with batch_sizes={job.job_id: BatchSize(total=64)}, or choose agent=NAME",
     "num_replicas": "the user requests this number, and the policy returns GPUs, like {job.job_id: ((0, 2),)}",
     "placement": "return the GPUs of the job, like {job.job_id: ((0, 2),)} for 2 GPUs of node 0",
 }
@@ -50,7 +50,7 @@ class ReadOnly:
 set_field = object.__setattr__  # set an attribute of a view, for the engine itself
 
 
-class Shutter:
+class ViewValidity:
     """Whether the views of a run are open, and the time [s], the scenario and the nodes that they show."""
 
     __slots__ = ("_gpus_per_node", "_health", "_node_sizes", "is_open", "scenario", "time")
@@ -65,21 +65,26 @@ class Shutter:
 
     def open(self, time: float, gpus_per_node: Sequence[int], health: Health) -> None:
         """Set the time [s] and the nodes that views show."""
-        self.time, self.is_open = time, True
+        self.time = time
+        self.is_open = True
         if gpus_per_node != self._gpus_per_node or health != self._health:
-            self._gpus_per_node, self._health, self._node_sizes = gpus_per_node, health, {}
+            self._gpus_per_node = gpus_per_node
+            self._health = health
+            self._node_sizes = {}
 
     def node_size(self, gpu_type: str | None) -> int:
         """Return the GPUs of the largest node of a type, by default of any type."""
         if gpu_type not in self._node_sizes:
-            gpus, health, types = self._gpus_per_node, self._health, self.scenario.cluster.node_types
+            gpus = self._gpus_per_node
+            health = self._health
+            types = self.scenario.cluster.node_types
             if gpu_type is not None and types:
                 gpus = [gpus[node] for node in types.nodes[gpu_type] if node < len(gpus)]
                 health = health.of(types.nodes[gpu_type])
             self._node_sizes[gpu_type] = largest_node(gpus, health)
         return self._node_sizes[gpu_type]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise a `ViewClosedError` if the policy has already decided."""
         if not self.is_open:
             what = "a view is closed after the decision that it was for"
@@ -89,31 +94,31 @@ class Shutter:
 class OracleWindow(ReadOnly):
     """An `Oracle` of one job, on one GPU type: values that no scheduler of a real cluster knows."""
 
-    __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
+    __slots__ = ("_active", "_gpu_type", "_truth", "_validity", "application")
 
     _active: ActiveJob
     _gpu_type: str | None
-    _shutter: Shutter
-    _truth: Truth
+    _validity: ViewValidity
+    _truth: GroundTruth
     application: Application
 
-    def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
-        truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
+    def __init__(self, active: ActiveJob, validity: ViewValidity, gpu_type: str | None = None) -> None:
+        truth = active.truth if gpu_type is None else active.truth.for_gpu_type(gpu_type)
         set_field(self, "_active", active)
-        set_field(self, "_shutter", shutter)
+        set_field(self, "_validity", validity)
         set_field(self, "_gpu_type", gpu_type)
         set_field(self, "_truth", truth)
         set_field(self, "application", truth.application)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
-        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)
+        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._validity, memo), self._gpu_type)
 
     def on(self, gpu_type: str) -> OracleWindow:
-        return OracleWindow(self._active, self._shutter, gpu_type)
+        return OracleWindow(self._active, self._validity, gpu_type)
 
     @property
     def epoch(self) -> int:
-        self._shutter.look()
+        self._validity.check()
         return self._active.segment.epoch
 
     @property
@@ -123,13 +128,13 @@ class OracleWindow(ReadOnly):
 
     @property
     def progress(self) -> float:
-        self._shutter.look()
-        return self._active.progress_at(self._shutter.time)
+        self._validity.check()
+        return self._active.progress_at(self._validity.time)
 
     def time_left(self, gpus: int) -> float:
         """Return the true time to completion at the user's batch size on GPUs of as few nodes as possible [s]."""
         choice = split_batch_size(self.application, self._active.job.batch_size, gpus)
-        shape = packed(gpus, self._shutter.node_size(self._gpu_type))
+        shape = packed(gpus, self._validity.node_size(self._gpu_type))
         return self._truth.time_left(shape, choice, self.epoch, self.progress)
 
     def optimiser_step_time(
@@ -143,21 +148,21 @@ class OracleWindow(ReadOnly):
     def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
         return self._on(gpu_type).time_left(gpus_by_node, choice, self.epoch, self.progress)
 
-    def _on(self, gpu_type: str | None) -> Truth:
-        return self._truth if gpu_type is None else self._truth.on(gpu_type)
+    def _on(self, gpu_type: str | None) -> GroundTruth:
+        return self._truth if gpu_type is None else self._truth.for_gpu_type(gpu_type)
 
 
 class JobWindow(ReadOnly, JobView):
     """The live view of one job. The view is made once; it reads all values except those of the request from the job."""
 
-    __slots__ = ("_active", "_shutter")
+    __slots__ = ("_active", "_validity")
 
     _active: ActiveJob
-    _shutter: Shutter
+    _validity: ViewValidity
 
-    def __init__(self, active: ActiveJob, shutter: Shutter, submit_time: float) -> None:
+    def __init__(self, active: ActiveJob, validity: ViewValidity, submit_time: float) -> None:
         set_field(self, "_active", active)
-        set_field(self, "_shutter", shutter)
+        set_field(self, "_validity", validity)
         set_field(self, "job_id", active.job.job_id)
         set_field(self, "submit_time", submit_time)
         set_field(self, "num_replicas", active.job.num_replicas)
@@ -167,13 +172,13 @@ class JobWindow(ReadOnly, JobView):
         """Show the present request of the job, after a change."""
         set_field(self, "num_replicas", self._active.job.num_replicas)
         set_field(self, "batch_size", self._active.job.batch_size)
-        set_field(self, "oracle", OracleWindow(self._active, self._shutter))
+        set_field(self, "oracle", OracleWindow(self._active, self._validity))
 
     def __getattr__(self, name: str) -> OracleWindow:
         """Make the oracle when it is first read, because many policies read none. Python calls this only then."""
         if name != "oracle":
             raise AttributeError(f"a view of a job has no attribute {name!r}", name=name, obj=self)
-        set_field(self, "oracle", oracle := OracleWindow(self._active, self._shutter))
+        set_field(self, "oracle", oracle := OracleWindow(self._active, self._validity))
         return oracle
 
     def __repr__(self) -> str:
@@ -181,11 +186,11 @@ class JobWindow(ReadOnly, JobView):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
         # The submission time is that of another job, if the job overtook that job.
-        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self.submit_time)
+        return JobWindow(deepcopy(self._active, memo), deepcopy(self._validity, memo), self.submit_time)
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
         """Return the description of the job on GPUs of a node that a sharing model needs."""
-        self._shutter.look()
+        self._validity.check()
         gpus = tuple((node, number) for number in range(self.num_replicas))
         return tenant_of(self._active, gpus, node_types)
 
@@ -196,27 +201,27 @@ class JobWindow(ReadOnly, JobView):
 
     @property
     def placement(self) -> Placement:
-        self._shutter.look()
+        self._validity.check()
         return self._active.holding.placement
 
     @property
     def attained_service(self) -> float:
-        self._shutter.look()
-        return self._active.holding.attained_service(self._shutter.time)
+        self._validity.check()
+        return self._active.holding.attained_service(self._validity.time)
 
     @property
     def num_restarts(self) -> int:
-        self._shutter.look()
+        self._validity.check()
         return self._active.holding.num_restarts
 
     @property
     def max_replicas(self) -> int:
-        self._shutter.look()
+        self._validity.check()
         return self._active.max_replicas
 
     @property
     def goodput(self) -> GoodputModel | None:
-        self._shutter.look()
+        self._validity.check()
         return self._active.agent.goodput
 
     @property
@@ -225,9 +230,12 @@ class JobWindow(ReadOnly, JobView):
 
     @property
     def report(self) -> Report | None:
-        self._shutter.look()
-        active, now = self._active, self._shutter.time
-        truth, epoch, pace = active.truth, active.segment.epoch, active.pace
+        self._validity.check()
+        active = self._active
+        now = self._validity.time
+        truth = active.truth
+        epoch = active.segment.epoch
+        speed = active.training_speed
         if not truth.losses:
             return None
         start = truth.epoch_ends[epoch - 1] if epoch else 0.0
@@ -237,8 +245,8 @@ class JobWindow(ReadOnly, JobView):
         else:  # no epoch is complete, but the size of the data is known
             steps = truth.epoch_ends[0] * truth.init_batch_size / active.job.batch_size
         step_time = None
-        if pace is not None and active.is_training(now):
-            step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.slowdown)
+        if speed is not None and active.is_training(now):
+            step_time = speed.step.optimiser_step(speed.choice.accumulation_steps) / (1 - active.slowdown)
         return Report(epoch + min(max(part, 0.0), 1.0), tuple(truth.losses[:epoch]), steps, step_time, truth.last_drop)
 
     @property
@@ -251,12 +259,19 @@ class JobWindow(ReadOnly, JobView):
 
     @property
     def speeds(self) -> Mapping[str, float]:
-        return self._shutter.scenario.speeds_of(self._active.job)
+        return self._validity.scenario.speeds_of(self._active.job)
 
     @property
     def goodputs(self) -> Mapping[str, Goodput | None]:
-        self._shutter.look()
+        self._validity.check()
         return {name: self._active.agent.goodput_on(name) for name in self.speeds}
+
+    @property
+    def batch_limits(self) -> Mapping[str, BatchLimits]:
+        active = self._active
+        if active.job.is_rigid or active.truth.application.fixed_batch_size is not None:
+            return {}
+        return {name: BatchLimits.of(active.truth.for_gpu_type(name).application) for name in self.speeds}
 
     @property
     def gang_size(self) -> int | None:
@@ -264,8 +279,8 @@ class JobWindow(ReadOnly, JobView):
 
 
 REQUEST = (
-    "application", "deadline", "gpu_types", "host", "job_name", "min_replicas", "plan", "priority", "qos", "queue",
-    "stages", "time_limit", "user",
+    "application", "deadline", "gpu_types", "gpus_per_task", "host", "job_name", "min_replicas", "num_nodes", "plan",
+    "priority", "qos", "queue", "stages", "time_limit", "user",
 )  # fmt: skip
 """Attributes of a view that are those of the job's request."""
 
@@ -276,10 +291,10 @@ for _name in REQUEST:
 class JobWindows(Sequence["JobView"]):
     """Views of a number of jobs, in order. The values are computed when they are first read."""
 
-    __slots__ = ("_list", "_shutter", "_size", "_views")
+    __slots__ = ("_list", "_size", "_validity", "_views")
 
-    def __init__(self, shutter: Shutter, size: int, views: Callable[[], Iterable[JobView]]) -> None:
-        self._shutter = shutter
+    def __init__(self, validity: ViewValidity, size: int, views: Callable[[], Iterable[JobView]]) -> None:
+        self._validity = validity
         self._size = size
         self._views = views
         self._list: list[JobView] | None = None
@@ -288,11 +303,11 @@ class JobWindows(Sequence["JobView"]):
         return self._size
 
     def __iter__(self) -> Iterator[JobView]:
-        self._shutter.look()
+        self._validity.check()
         return iter(self._views())
 
     def __getitem__(self, index: Any) -> Any:
-        self._shutter.look()
+        self._validity.check()
         if self._list is None:
             self._list = list(self._views())
         return self._list[index]

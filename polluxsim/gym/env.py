@@ -16,14 +16,14 @@ from polluxsim.api.parts import ClusterLike, ProfilesLike, SettingsLike, Workloa
 from polluxsim.api.simulating import starter
 from polluxsim.common.errors import InvalidConfigError, TurnError, check_choice, check_range
 from polluxsim.engine.simulation import Simulation
-from polluxsim.gym.policy import AgentPolicy, Layout, Observation, Turn, time_left
+from polluxsim.gym.policy import AgentPolicy, Layout, LearnerTurn, Observation, time_left
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.records.results import Status
 
 
 @dataclass(slots=True)
-class Stay:
+class ScoredJob:
     """A job in the system."""
 
     job: JobView  # view of the job
@@ -32,14 +32,14 @@ class Stay:
 
 
 # Functions of a job and the present time [s] that return the part of the job in the score, by the name of the reward.
-REWARDS: Mapping[str, Callable[[Stay, float], float]] = {
-    "jobs": lambda stay, now: stay.job.submit_time - now,
-    "slowdown": lambda stay, now: (stay.job.submit_time - now) / stay.alone,
-    "goodput": lambda stay, now: stay.done * stay.alone * stay.job.num_replicas,
+REWARDS: Mapping[str, Callable[[ScoredJob, float], float]] = {
+    "jobs": lambda scored, now: scored.job.submit_time - now,
+    "slowdown": lambda scored, now: (scored.job.submit_time - now) / scored.alone,
+    "goodput": lambda scored, now: scored.done * scored.alone * scored.job.num_replicas,
 }
 
 
-class Ledger:
+class RewardLedger:
     """The score of one run.
 
     Parameters
@@ -58,34 +58,41 @@ class Ledger:
 
     def __init__(self, reward: str) -> None:
         check_choice("reward", reward, REWARDS)
-        self._worth = REWARDS[reward]
-        self._follows_work, self._needs_times = reward == "goodput", reward != "jobs"
-        self._open: dict[JobId, Stay] = {}  # jobs in the system
-        self._closed = self._last = 0.0  # part of ended jobs in the score, and the score at the last call
+        self._score_of = REWARDS[reward]
+        self._follows_work = reward == "goodput"
+        self._needs_times = reward != "jobs"
+        self._open: dict[JobId, ScoredJob] = {}  # jobs in the system
+        self._closed = 0.0  # part of ended jobs in the score
+        self._last = 0.0  # score at the last call
         self._num_ended = 0
 
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
         """Return the change of the score since the last call, in its unit. `view` is None at the end of the run."""
         if view is not None:
-            # A job from before the start of the run (`Job.past`) is no decision of the learner.
-            for job in (job for job in view.changes.arrived if job.submit_time >= 0):
-                self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
+            for job in view.changes.arrived:
+                # A job from before the start of the run (`Job.past`) is no decision of the learner.
+                if job.submit_time >= 0:
+                    alone = time_left(view, job) if self._needs_times else inf
+                    self._open[job.job_id] = ScoredJob(job, alone)
         self._close(run)
         if view is not None and self._follows_work:
-            for stay in self._open.values():
-                stay.done = 1.0 - time_left(view, stay.job) / stay.alone
-        worth, now = self._worth, run.time
-        score = self._closed + sum([worth(stay, now) for stay in self._open.values()])
-        earned, self._last = score - self._last, score
+            for scored in self._open.values():
+                scored.done = 1.0 - time_left(view, scored.job) / scored.alone
+        score_of = self._score_of
+        now = run.time
+        score = self._closed + sum([score_of(scored, now) for scored in self._open.values()])
+        earned = score - self._last
+        self._last = score
         return earned
 
     def _close(self, run: Simulation) -> None:
         """Move the jobs that ended since the last call to the closed part of the score."""
         for record in run.ended(self._num_ended):
             self._num_ended += 1
-            if (stay := self._open.pop(record.job, None)) is not None and record.end_time is not None:
-                stay.done = float(record.status is Status.COMPLETED)
-                self._closed += self._worth(stay, record.end_time)
+            scored = self._open.pop(record.job, None)
+            if scored is not None and record.end_time is not None:
+                scored.done = 1.0 if record.status is Status.COMPLETED else 0.0
+                self._closed += self._score_of(scored, record.end_time)
 
 
 SEEDS = 2**31  # random seeds of runs are below this number
@@ -111,7 +118,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     cluster, profiles, settings
         As for `polluxsim.simulate`.
     reward
-        `jobs`, `slowdown` or `goodput`: see `Ledger`.
+        `jobs`, `slowdown` or `goodput`: see `RewardLedger`.
     horizon
         An episode ends at the first decision at this time or later [s]. With None, the episode ends when all jobs have
         ended.
@@ -145,19 +152,21 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         **layout: Any,
     ) -> None:
         names = [field.name for field in fields(Layout)]
-        if unknown := [name for name in layout if name not in names]:
-            raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(names)}")
+        for name in layout:
+            if name not in names:
+                raise InvalidConfigError(f"there is no setting {name!r}; choose from {', '.join(names)}")
         check_range("horizon", horizon, above=0, most=inf, or_null=True)
         self.layout = Layout(**layout)
-        self._horizon, self._reward = inf if horizon is None else float(horizon), reward
-        self._ledger = Ledger(reward)
+        self._horizon = inf if horizon is None else float(horizon)
+        self._reward = reward
+        self._ledger = RewardLedger(reward)
         waiting = AgentPolicy(lambda observation, mask: 0, self.layout)
         self._begin = starter(workload, policy=waiting, cluster=cluster, profiles=profiles, settings=settings)
         self.run: Simulation | None = None
-        self._turn: Turn | None = None
+        self._turn: LearnerTurn | None = None
         self._seed = 0
-        seen: dict[str, Space[Any]] = {name: Box(0.0, 1.0, shape) for name, shape in self.layout.shapes.items()}
-        self.observation_space = Dict(seen)  # type: ignore[assignment]
+        arrays: dict[str, Space[Any]] = {name: Box(0.0, 1.0, shape) for name, shape in self.layout.shapes.items()}
+        self.observation_space = Dict(arrays)  # type: ignore[assignment]
         self.action_space = Discrete(self.layout.num_actions)
 
     def reset(
@@ -171,7 +180,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
             raise InvalidConfigError(
                 "engine.horizon is set, but the environment has its own horizon; use horizon=SECONDS of the environment"
             )
-        self._ledger = Ledger(self._reward)
+        self._ledger = RewardLedger(self._reward)
         self._earned = self._to_next_choice(self.run)
         return self._observation(), self._info()
 
@@ -182,13 +191,17 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         if not self._turn.pick(int(action)) or not self._turn.can_pick:
             self.run.commit(self._turn.decision())
             self._earned += self._to_next_choice(self.run)
-        earned, self._earned = self._earned, 0.0
+        earned = self._earned
+        self._earned = 0.0
         is_over = self._turn is None or self._turn.view.has_come(self._horizon)
-        done = is_over and self.run.num_ended == self.run.num_jobs
-        outcome = self._observation(), earned, done, is_over and not done, self._info()
+        terminated = is_over and self.run.num_ended == self.run.num_jobs
+        truncated = is_over and not terminated
+        observation = self._observation()
+        info = self._info()
+        # Only now: the last observation and info of the episode are those of its last round.
         if is_over:
             self._turn = None
-        return outcome
+        return observation, earned, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are valid, shape (actions,). Wrappers for masked learners call this method."""
@@ -200,24 +213,29 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         while True:
             view = run.advance()
             earned += self._ledger.earned(run, view)
-            self._turn = None if view is None else Turn(self.layout, view)
+            self._turn = None if view is None else LearnerTurn(self.layout, view)
             if self._turn is None or self._turn.can_pick or self._turn.view.has_come(self._horizon):
                 return earned
             run.commit(self._turn.decision())
 
     def _observation(self) -> Observation:
+        """Return the observation of the present round; zeros at the end of the run."""
         if self._turn is None:
             return {name: np.zeros(shape, np.float32) for name, shape in self.layout.shapes.items()}
         return self._turn.observation
 
     def _mask(self) -> NDArray[np.int8]:
+        """Return 1 for each valid action; only action 0 is valid at the end of the run."""
         if self._turn is None:
             return np.array([1] + [0] * (self.layout.num_actions - 1), np.int8)
         return self._turn.mask
 
     def _info(self) -> dict[str, Any]:
+        """Return `info` as Gymnasium's `step` and `reset` do."""
         if self.run is None:
             return {}
         jobs = 0 if self._turn is None else len(self._turn.view.jobs)
-        info = {"time": self.run.time, "jobs": jobs, "seed": self._seed, "action_mask": self._mask()}
-        return info if self.run.standstill is None else {**info, "standstill": self.run.standstill}
+        info: dict[str, Any] = {"time": self.run.time, "jobs": jobs, "seed": self._seed, "action_mask": self._mask()}
+        if self.run.standstill is not None:
+            info["standstill"] = self.run.standstill
+        return info

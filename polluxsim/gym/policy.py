@@ -16,6 +16,7 @@ from polluxsim.common.errors import InvalidConfigError, check_range, short
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView
 from polluxsim.policies.tools.free_gpus import FreeGpus, remove
 from polluxsim.policies.tools.gpu_counts import counts_of
@@ -67,9 +68,9 @@ class Layout:
     def __post_init__(self) -> None:
         for name in ("queue", "running"):
             check_range(name, getattr(self, name), least=1, most=10_000, whole=True)
-        numbers = self.gpus if isinstance(self.gpus, Sequence) else ()
+        numbers = list(self.gpus) if isinstance(self.gpus, Sequence) else []
         are_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
-        if not numbers or not are_whole or sorted({*numbers}) != [*numbers] or numbers[0] < 0:
+        if not numbers or not are_whole or sorted(set(numbers)) != numbers or numbers[0] < 0:
             raise InvalidConfigError(f"gpus is {short(self.gpus)}, must be rising whole numbers of at least 0")
         if not isinstance(self.oracle, bool):
             raise InvalidConfigError(f"oracle is {short(self.oracle)}, must be True or False")
@@ -83,7 +84,11 @@ class Layout:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of an observation's arrays."""
-        return {"queue": (self.queue, len(QUEUE)), "running": (self.running, len(RUNNING)), "cluster": (len(CLUSTER),)}
+        return {
+            "queue": (self.queue, len(QUEUE)),
+            "running": (self.running, len(RUNNING)),
+            "cluster": (len(CLUSTER),),
+        }
 
     def waiting_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
         """Return the row of a waiting job in an observation, shape (8,)."""
@@ -102,10 +107,12 @@ class Layout:
     def running_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
         """Return the row of a running job in an observation, shape (5,)."""
         gpus = num_replicas(job.placement)
-        held, limit = job.attained_service / gpus, job.time_limit or 0.0
+        held = job.attained_service / gpus
+        limit = job.time_limit or 0.0
         return 1.0, gpus / num_gpus, _scaled(held), _scaled(limit), self._time_left(view, job)
 
     def _time_left(self, view: ClusterView, job: JobView) -> float:
+        """Return the scaled time left on the requested GPUs, or 0 without the oracle."""
         return _scaled(time_left(view, job)) if self.oracle else 0.0
 
 
@@ -120,7 +127,7 @@ def _scaled(time: float) -> float:
     return time / (time + HOUR)
 
 
-class Turn:
+class LearnerTurn:
     """Observation and valid actions at one scheduling round, and the decision so far."""
 
     def __init__(self, layout: Layout, view: ClusterView) -> None:
@@ -164,17 +171,22 @@ class Turn:
         arrays = {name: np.zeros(shape, np.float32) for name, shape in self._layout.shapes.items()}
         if self._queue:
             arrays["queue"][: len(self._queue)] = [self._row(self._layout.waiting_row, job) for job in self._queue]
-        if running := list(islice(self.view.running, self._layout.running)):
+        running = list(islice(self.view.running, self._layout.running))
+        if running:
             arrays["running"][: len(running)] = [self._row(self._layout.running_row, job) for job in running]
         arrays["cluster"][:] = self._cluster()
         return arrays
 
     def pick(self, action: int) -> bool:
         """Start the job of an action; return False for an action that lets time pass."""
-        if not 1 <= action <= len(self._choices) or not (gpus := self._choices[action - 1]):
+        if not 1 <= action <= len(self._choices):
+            return False
+        gpus = self._choices[action - 1]
+        if gpus == 0:
             return False
         job = self._queue.pop((action - 1) // len(self._layout.gpus))
-        self._picked[job.job_id] = placement = self._place(job, gpus)
+        placement = self._place(job, gpus)
+        self._picked[job.job_id] = placement
         self._free = remove(self._free, placement)
         self._num_waiting -= 1
         self._wanted -= job.num_replicas
@@ -196,21 +208,32 @@ class Turn:
 
     def _row(self, row_of: Callable[[ClusterView, JobView, int], tuple[float, ...]], job: JobView) -> Sequence[float]:
         """Return the row of a job, computed once."""
-        if (row := self._rows.get(job.job_id)) is None:
-            row = self._rows[job.job_id] = row_of(self.view, job, self._num_gpus)
-        return row
+        if job.job_id not in self._rows:
+            self._rows[job.job_id] = row_of(self.view, job, self._num_gpus)
+        return self._rows[job.job_id]
 
     def _valid(self) -> list[int]:
         """Return the GPUs that each action besides 0 gives; 0 for an invalid action."""
-        free, sizes = sum(self._free), self._layout.gpus
-        return [self._count(job, gpus, free) for job in self._queue for gpus in sizes] if free else []
+        num_free = sum(self._free)
+        if num_free == 0:
+            return []
+        counts = []
+        for job in self._queue:
+            for gpus in self._layout.gpus:
+                counts.append(self._count(job, gpus, num_free))
+        return counts
 
     def _count(self, job: JobView, gpus: int, free: int) -> int:
         """Return the GPUs that a choice gives to a job; 0 if the GPUs are not free, or the job cannot run on them."""
-        wanted, several = gpus or job.num_replicas, len(self.view.types) > 1
-        if wanted > free or (several and not (wanted == job.num_replicas and self._place(job, wanted))):
+        wanted = gpus or job.num_replicas
+        is_requested = wanted == job.num_replicas
+        if wanted > free:
             return 0
-        return wanted if wanted == job.num_replicas or self._runs_on(job, wanted) else 0
+        if len(self.view.types) > 1 and not (is_requested and self._place(job, wanted)):
+            return 0
+        if not is_requested and not self._runs_on(job, wanted):
+            return 0
+        return wanted
 
     def _runs_on(self, job: JobView, gpus: int) -> bool:
         """Return whether a job can run on a number of GPUs at the user's batch size."""
@@ -230,7 +253,9 @@ class Turn:
 
     def _cluster(self) -> tuple[float, ...]:
         """Return the row of the cluster in an observation, shape (6,)."""
-        view, free, layout = self.view, sum(self._free), self._layout
+        view = self.view
+        free = sum(self._free)
+        layout = self._layout
         num_running = len(view.running) + len(self._picked)
         return (
             free / self._num_gpus,
@@ -242,7 +267,7 @@ class Turn:
         )
 
 
-class Agent(Protocol):
+class LearnedFunction(Protocol):
     """Function that chooses actions, trained or not."""
 
     def __call__(self, observation: Observation, mask: NDArray[np.int8]) -> int:
@@ -250,15 +275,15 @@ class Agent(Protocol):
 
 
 @dataclass(frozen=True)
-class AgentPolicy:
+class AgentPolicy(Policy):
     """Policy that starts the jobs that a learned function chooses, for `simulate`, `sweep` and `compare`."""
 
-    agent: Agent
+    agent: LearnedFunction
     layout: Layout = field(default_factory=Layout)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Call the learned function after an event, until it lets time pass or no job can start."""
-        turn = Turn(self.layout, view)
+        turn = LearnerTurn(self.layout, view)
         is_due = turn.is_news or not view.running
         while is_due and turn.can_pick and turn.pick(self.agent(turn.observation, turn.mask)):
             pass

@@ -56,14 +56,16 @@ class Checkpoints:
 
     def _check_costs(self) -> None:
         """Raise InvalidConfigError if checkpoints leave no time to train."""
-        named = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
-        named += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
-        for name, cost in [("cost", self.cost), *sorted(named)]:
-            what = f"engine.checkpoints.{name} gives a checkpoint of {cost:g} s"
+        costs = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
+        costs += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
+        for name, cost in [("cost", self.cost), *sorted(costs)]:
+            problem = f"engine.checkpoints.{name} gives a checkpoint of {cost:g} s"
             if not isinstance(self.every, str) and cost > self.every:
-                raise InvalidConfigError(f"{what}, must be at most the interval between checkpoints, {self.every:g} s")
+                raise InvalidConfigError(
+                    f"{problem}, must be at most the interval between checkpoints, {self.every:g} s"
+                )
             if self.every == "young-daly" and not cost:
-                raise InvalidConfigError(f"{what}, must be > 0 s, because every is young-daly")
+                raise InvalidConfigError(f"{problem}, must be > 0 s, because every is young-daly")
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
         """Yield a sentence for each setting that has no effect, whatever the jobs and the cluster."""
@@ -83,7 +85,9 @@ class Checkpoints:
         """Return the training time between two checkpoints at a failure rate [1/s]; ∞ for checkpoints at epochs [s]."""
         if self.every == "epoch":
             return inf
-        return young_daly(self.cost_of(application), rate) if isinstance(self.every, str) else self.every
+        if isinstance(self.every, str):
+            return young_daly(self.cost_of(application), rate)
+        return self.every
 
 
 def failure_rate(num_failures: int, num_nodes: int, passed: float, expected: float) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -71,6 +71,13 @@ class Repairs:
         check_range("cluster.repairs.spare_nodes", self.spare_nodes, least=0, most=MOST_NODES, whole=True)
 
 
+class PartitionGroup(NamedTuple):
+    """Partitions that have common nodes, directly or through others. Their jobs form one queue for all these nodes."""
+
+    names: tuple[str, ...]
+    nodes: tuple[int, ...]  # numbers, in ascending order
+
+
 @takes_settings("cluster")
 @dataclass(frozen=True)
 class Cluster:
@@ -95,6 +102,9 @@ class Cluster:
     node_types: NodeTypes = UNKNOWN_TYPES
     # CPUs and memory of each node, by node number. Empty if they do not limit jobs.
     hosts: tuple[Host, ...] = ()
+    # Numbers of the nodes of each partition, in ascending order, by its name. The queue of a job is its partition. It
+    # gets only nodes of the group of its partition (`partition_groups`). Empty if all jobs can use all nodes.
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node:
@@ -104,16 +114,18 @@ class Cluster:
                 raise InvalidConfigError(
                     f"node {node} has {short(gpus)} GPUs, must have a whole number of GPUs from 1 to {MOST_GPUS}"
                 )
-        for what, values in (("types", self.node_types), ("CPUs", self.hosts)):
+        for name, values in (("types", self.node_types), ("CPUs", self.hosts)):
             if values and len(values) != self.num_nodes:
                 raise InvalidConfigError(
-                    f"the cluster states the {what} of {len(values)} nodes, must state those of all {self.num_nodes} "
+                    f"the cluster states the {name} of {len(values)} nodes, must state those of all {self.num_nodes} "
                     "nodes, or none"
                 )
         for gpu in dict.fromkeys(self.node_types):
-            if gpu != (first := self.types[gpu.name]):
+            first = self.types[gpu.name]
+            if gpu != first:
                 figures = f"{gpu_settings(first)} and {gpu_settings(gpu)}"
                 raise InvalidConfigError(f"GPU type {gpu.name!r} has two sets of figures, {figures}; rename one type")
+        self._check_partitions()
         least = self.least_nodes
         if least is not None and not (type(least) is int and 1 <= least <= self.num_nodes):
             raise invalid_setting("cluster.least_nodes", least, f"1 to {self.num_nodes}, the number of nodes")
@@ -129,10 +141,36 @@ class Cluster:
                 f"(least_nodes={self.least_nodes}, num_nodes={self.num_nodes}): remove it"
             )
 
+    def _check_partitions(self) -> None:
+        for name, nodes in self.partitions.items():
+            if not nodes:
+                raise InvalidConfigError(f"partition {name!r} of the cluster has no node; remove it, or give it nodes")
+            is_ascending = all(before < after for before, after in pairwise(nodes))
+            if not is_ascending or nodes[0] < 0 or nodes[-1] >= self.num_nodes:
+                raise InvalidConfigError(
+                    f"partition {name!r} has the nodes {short(nodes)}, must have ascending numbers from 0 to "
+                    f"{self.num_nodes - 1}"
+                )
+        if self.partitions and self.is_elastic:
+            raise InvalidConfigError(
+                f"the cluster has partitions ({', '.join(self.partitions)}) and a number of nodes that the policy may "
+                "change; leave out one of both"
+            )
+
     def first_nodes(self, count: int) -> Cluster:
-        """Return the cluster with only its first `count` nodes."""
-        types, hosts = NodeTypes(self.node_types[:count]), self.hosts[:count]
-        return replace(self, gpus_per_node=self.gpus_per_node[:count], node_types=types, hosts=hosts)
+        """Return the cluster with only its first `count` nodes. Partitions without a node are left out."""
+        partitions = {}
+        for name, nodes in self.partitions.items():
+            first_nodes = tuple(node for node in nodes if node < count)
+            if first_nodes:
+                partitions[name] = first_nodes
+        return replace(
+            self,
+            gpus_per_node=self.gpus_per_node[:count],
+            node_types=NodeTypes(self.node_types[:count]),
+            hosts=self.hosts[:count],
+            partitions=partitions,
+        )
 
     @classmethod
     def uniform(
@@ -177,19 +215,33 @@ class Cluster:
         ----------
         groups
             For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …, memory:
-            …}. A type is a name of `GPU_TYPES`, {name: …, memory: …, price: …} [GB; $/h per GPU], or None if it is not
-            stated. cpus and memory are cores and GB of each node. Either all kinds state the type, or none does. The
-            same holds for cpus and memory.
+            …, partitions: [NAME, …]}. A type is a name of `GPU_TYPES`, {name: …, memory: …, price: …} [GB; $/h per
+            GPU], or None if it is not stated. cpus and memory are cores and GB of each node. Either all kinds state the
+            type, or none does. The same holds for cpus and memory, and for partitions.
         failures, spot, repairs
             The parameters of `Cluster`.
         """
         if not isinstance(groups, Sequence) or isinstance(groups, str):
             raise invalid_setting("cluster.groups", groups, "a list of groups of nodes")
         kinds = [_group(group) for group in groups]
-        types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
-        hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
-        sizes = tuple(gpus for count, gpus, *_ in kinds for _ in range(count))
-        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=hosts)
+        sizes: list[int] = []
+        types: list[GpuType] = []
+        hosts: list[Host] = []
+        for kind in kinds:
+            sizes += [kind.gpus] * kind.nodes
+            if kind.gpu is not None:
+                types += [kind.gpu] * kind.nodes
+            if kind.host is not None:
+                hosts += [kind.host] * kind.nodes
+        return cls(
+            tuple(sizes),
+            failures=failures,
+            spot=spot,
+            repairs=repairs,
+            node_types=NodeTypes(types),
+            hosts=tuple(hosts),
+            partitions=_partitions_of(kinds),
+        )
 
     @property
     def groups(self) -> list[list[Any]]:
@@ -199,11 +251,15 @@ class Cluster:
         [[2, 4], [1, 8]]
         """
         nodes = zip(self.gpus_per_node, self.node_types or repeat(None), self.hosts or repeat(None), strict=False)
-        width = 4 if self.hosts else 3 if self.node_types else 2
-        return [
-            [len(list(alike)), gpus, gpu and gpu_settings(gpu), host and host_settings(host)][:width]
-            for (gpus, gpu, host), alike in groupby(nodes)
-        ]
+        groups = []
+        for (gpus, gpu, host), equal_nodes in groupby(nodes):
+            group: list[Any] = [len(list(equal_nodes)), gpus]
+            if self.node_types or self.hosts:
+                group.append(None if gpu is None else gpu_settings(gpu))
+            if self.hosts:
+                group.append(None if host is None else host_settings(host))
+            groups.append(group)
+        return groups
 
     @property
     def types(self) -> Mapping[str, GpuType]:
@@ -222,9 +278,10 @@ class Cluster:
         """
         if not self.node_types:
             return {ANY.name: self.gpus_per_node}
-        return {
-            name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
-        }
+        by_type = {}
+        for name, nodes in self.node_types.nodes.items():
+            by_type[name] = tuple(self.gpus_per_node[node] for node in nodes)
+        return by_type
 
     @cached_property
     def host_shares(self) -> tuple[Host, ...]:
@@ -235,6 +292,49 @@ class Cluster:
     def gpu_price(self) -> float:
         """Return the rent of all GPUs by their types [$/h]."""
         return sum(gpus * gpu.price for gpus, gpu in zip(self.gpus_per_node, self.node_types, strict=False))
+
+    @cached_property
+    def partition_groups(self) -> tuple[PartitionGroup, ...]:
+        """Return the groups of partitions that have common nodes.
+
+        >>> Cluster((8, 4, 4), partitions={"gpu": (0,), "long": (0,), "t4": (1, 2)}).partition_groups
+        (PartitionGroup(names=('gpu', 'long'), nodes=(0,)), PartitionGroup(names=('t4',), nodes=(1, 2)))
+        """
+        groups: list[PartitionGroup] = []
+        for name, nodes in self.partitions.items():
+            # The partition joins all groups that have a node of it.
+            names: list[str] = []
+            all_nodes = set(nodes)
+            others = []
+            for group in groups:
+                if set(group.nodes).isdisjoint(nodes):
+                    others.append(group)
+                else:
+                    names += group.names
+                    all_nodes.update(group.nodes)
+            names.append(name)
+            groups = [*others, PartitionGroup(tuple(names), tuple(sorted(all_nodes)))]
+        return tuple(sorted(groups, key=lambda group: group.nodes))
+
+    @cached_property
+    def group_of_partition(self) -> Mapping[str, PartitionGroup]:
+        """Return the group of each partition, by the name of the partition."""
+        return {name: group for group in self.partition_groups for name in group.names}
+
+    def for_queue(self, queue: str | None) -> Cluster:
+        """Return the nodes that jobs of a queue can use, as a cluster: those of its partition, if there are any."""
+        return self._cluster_of_partition[queue or ""] if self.partitions else self
+
+    @cached_property
+    def _cluster_of_partition(self) -> Mapping[str, Cluster]:
+        """Return the nodes of the group of each partition as a cluster, by the name of the partition."""
+        clusters: dict[str, Cluster] = {}
+        for group in self.partition_groups:
+            types = NodeTypes(self.node_types[node] for node in group.nodes) if self.node_types else UNKNOWN_TYPES
+            hosts = tuple(self.hosts[node] for node in group.nodes) if self.hosts else ()
+            sizes = tuple(self.gpus_per_node[node] for node in group.nodes)
+            clusters |= dict.fromkeys(group.names, Cluster(sizes, node_types=types, hosts=hosts))
+        return clusters
 
     @property
     def outages(self) -> tuple[Outages, ...]:
@@ -257,21 +357,67 @@ class Cluster:
         return sum(self.gpus_per_node)
 
 
-def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
-    """Return the number of nodes of a group, and the GPUs, GPU type, and CPUs and memory of each node."""
+class _Kind(NamedTuple):
+    """A group of equal nodes."""
+
+    nodes: int  # number of nodes
+    gpus: int  # GPUs of each node
+    gpu: GpuType | None
+    host: Host | None  # CPUs and memory of each node
+    partitions: tuple[str, ...]
+
+
+_GROUP_KEYS = frozenset({"nodes", "gpus", "type", "partitions", *Host._fields})
+
+
+def _group(group: Any) -> _Kind:
+    """Return a group of equal nodes from its settings."""
     values = group
-    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
+    partitions: Any = ()
+    if isinstance(group, Mapping) and group.keys() <= _GROUP_KEYS:
         amounts = {name: group[name] for name in Host._fields if name in group}
         values = [group.get("nodes"), group.get("gpus"), group.get("type"), amounts or None]
-    is_list = isinstance(values, Sequence) and len(values) in (2, 3, 4)
-    parts: list[Any] = [*values, None, None][:4] if is_list else [None] * 4
+        partitions = group.get("partitions", ())
+    parts: list[Any] = []
+    if isinstance(values, Sequence) and len(values) in (2, 3, 4):
+        parts = list(values)
+    # Values that are left out are None. Without a list, the number of nodes is None too, which is an error below.
+    parts += [None] * (4 - len(parts))
     nodes, gpus, gpu, host = parts
     if type(nodes) is not int or not 0 <= nodes <= MOST_NODES or not isinstance(host, Mapping | None):
         raise InvalidConfigError(
             f"a group of nodes is {short(group)}, must be [nodes, GPUs per node] or [nodes, GPUs per node, type] with "
-            f"0 to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …}}"
+            f"0 to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …, partitions: […]}}"
         )
-    return nodes, gpus, None if gpu is None else gpu_type(gpu), None if host is None else read_host(host)
+    are_listed = isinstance(partitions, Sequence) and not isinstance(partitions, str)
+    if not are_listed or not all(isinstance(name, str) and name.strip() for name in partitions):
+        raise InvalidConfigError(
+            f"partitions of a group of nodes are {short(partitions)}, must be a list of names, like [gpu, long]"
+        )
+    return _Kind(
+        nodes,
+        gpus,
+        None if gpu is None else gpu_type(gpu),
+        None if host is None else read_host(host),
+        tuple(dict.fromkeys(partitions)),
+    )
+
+
+def _partitions_of(kinds: Sequence[_Kind]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the nodes of each partition. Raise InvalidConfigError if some nodes are in none."""
+    nodes_of = defaultdict[str, list[int]](list)
+    first = 0
+    for kind in kinds:
+        for name in kind.partitions:
+            nodes_of[name] += range(first, first + kind.nodes)
+        first += kind.nodes
+    outside = [kind for kind in kinds if kind.nodes and not kind.partitions]
+    if nodes_of and outside:
+        raise InvalidConfigError(
+            f"a group of {outside[0].nodes} nodes with {outside[0].gpus} GPUs is in no partition, but other groups are "
+            f"({', '.join(nodes_of)}); give each group its partitions"
+        )
+    return {name: tuple(nodes) for name, nodes in nodes_of.items() if nodes}
 
 
 NODE_COLUMNS = ("gpu", "model")
@@ -300,7 +446,8 @@ def cluster_of_file(
     hosts
         Whether CPUs and memory of nodes count: `cpu_milli` [thousandths of a core] and `memory_mib` [MiB].
     """
-    rows = list(read_rows(Path(path), (*NODE_COLUMNS, *(HOST_COLUMNS if hosts else ()))))
+    columns = NODE_COLUMNS + HOST_COLUMNS if hosts else NODE_COLUMNS
+    rows = list(read_rows(Path(path), columns))
     nodes = defaultdict[GpuType, list[Row]](list)
     for row in rows:
         if row.integer("gpu", at_least=0):
@@ -322,4 +469,5 @@ def cluster_of_file(
 
 
 def _host_of_row(row: Row) -> Host:
+    """Return the CPUs and memory of a node in a list of nodes."""
     return Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB)

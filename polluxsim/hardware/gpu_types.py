@@ -29,10 +29,10 @@ class NodeTypes(tuple[GpuType, ...]):
     @cached_property
     def nodes(self) -> Mapping[str, Sequence[int]]:
         """Return the numbers of the nodes by name of the type; types are in the order of their first nodes."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        nodes: defaultdict[str, list[int]] = defaultdict(list)
         for node, gpu in enumerate(self):
-            found[gpu.name].append(node)
-        return found
+            nodes[gpu.name].append(node)
+        return nodes
 
     @cached_property
     def types(self) -> Mapping[str, GpuType]:
@@ -48,7 +48,9 @@ class NodeTypes(tuple[GpuType, ...]):
 
     def names_of(self, placement: Iterable[tuple[int, int]]) -> tuple[str, ...]:
         """Return the names of the types of a placement; the name of `ANY` if the cluster states no types."""
-        return tuple(dict.fromkeys(self[node].name for node, _ in placement)) if self else (ANY.name,)
+        if not self:
+            return (ANY.name,)
+        return tuple(dict.fromkeys(self[node].name for node, _ in placement))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
         return self
@@ -137,7 +139,9 @@ def known_as(word: str) -> str:
     if name in GPU_TYPES:
         return name
     short_name = _LEFT_OUT.sub("", name)
-    return OTHER_NAMES.get(short_name) or (short_name if short_name in GPU_TYPES else name)
+    if short_name in OTHER_NAMES:
+        return OTHER_NAMES[short_name]
+    return short_name if short_name in GPU_TYPES else name
 
 
 def types_in(text: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
@@ -150,10 +154,14 @@ def types_in(text: str | None, other_names: Mapping[str, str] | None = None) -> 
     >>> [gpu.name for gpu in types_in("A100|G2", {"A100": "a100-80", "G2": ""})]
     ['a100-80']
     """
-    own = {word.lower(): name for word, name in (other_names or {}).items()}
-    words = (word.strip() for word in (text or "").split("|"))
-    names = dict.fromkeys(own[word.lower()] if word.lower() in own else known_as(word) for word in words)
-    return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names if name)
+    name_of = {word.lower(): name for word, name in (other_names or {}).items()}
+    names: dict[str, None] = {}
+    for part in (text or "").split("|"):
+        word = part.strip()
+        name = name_of[word.lower()] if word.lower() in name_of else known_as(word)
+        if name:
+            names[name] = None
+    return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names)
 
 
 class NamedTypes:
@@ -164,25 +172,28 @@ class NamedTypes:
     """
 
     def __init__(self, other_names: Mapping[str, str] | None, texts: Iterable[str | None]) -> None:
-        words = {word.strip() for text in set(texts) - {None} for word in str(text).split("|")} - {""}
+        words = set[str]()
+        for text in set(texts) - {None}:
+            words.update(word.strip() for word in str(text).split("|"))
+        words.discard("")
         lower_words = {word.lower() for word in words}
         for word, name in (other_names or {}).items():
             if word.lower() not in lower_words:
-                there = f"it has {', '.join(sorted(words))}" if words else "its jobs have no GPU type"
+                why = f"it has {', '.join(sorted(words))}" if words else "its jobs have no GPU type"
                 raise InvalidConfigError(
-                    f"workload.gpu_types names GPU type {word!r}, which is not in the log: {there}"
+                    f"workload.gpu_types names GPU type {word!r}, which is not in the log: {why}"
                     f"{did_you_mean(word, words)}"
                 )
             if not isinstance(name, str):
                 must = "the name of a GPU type, or '' for any type"
                 raise invalid_setting(f"workload.gpu_types.{word}", name, must)
         self._other_names = other_names
-        self._known: dict[str | None, tuple[str, ...]] = {}
+        self._names: dict[str | None, tuple[str, ...]] = {}  # by text
 
     def of(self, text: str | None) -> tuple[str, ...]:
         """Return the names of the types in a text; empty for any type."""
         if self._other_names is None:
             return ()
-        if (names := self._known.get(text)) is None:
-            names = self._known[text] = tuple(gpu.name for gpu in types_in(text, self._other_names))
-        return names
+        if text not in self._names:
+            self._names[text] = tuple(gpu.name for gpu in types_in(text, self._other_names))
+        return self._names[text]

@@ -98,7 +98,7 @@ def read_host(settings: Any) -> Host:
         raise invalid_setting("CPUs and memory of a node of the cluster", settings, "{cpus: …, memory: …}")
     for name, value in settings.items():
         check_range(f"{name} of a node of the cluster", value, above=0, most=UNLIMITED)
-    return Host(*(float(settings.get(name, UNLIMITED)) for name in Host._fields))
+    return Host(float(settings.get("cpus", UNLIMITED)), float(settings.get("memory", UNLIMITED)))
 
 
 def host_settings(host: Host) -> dict[str, float]:

@@ -73,8 +73,9 @@ def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
     >>> packed(10)
     (4, 4, 2)
     """
-    full, rest = divmod(num_replicas, gpus_per_node)
-    return (gpus_per_node,) * full + ((rest,) if rest else ())
+    num_full_nodes, on_last_node = divmod(num_replicas, gpus_per_node)
+    parts = (gpus_per_node,) * num_full_nodes
+    return (*parts, on_last_node) if on_last_node else parts
 
 
 def placement_from_nodes(nodes: Iterable[int]) -> Placement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
 from polluxsim.common.errors import check_range, invalid_setting
 
@@ -31,7 +30,9 @@ class RestartDelays:
         for application, delay in self.known.items():
             by_type = delay if isinstance(delay, Mapping) else {"": delay}
             for gpu_type, value in by_type.items():
-                name = ".".join(filter(None, ("engine.restart_delays", str(application), str(gpu_type))))
+                name = f"engine.restart_delays.{application}"
+                if gpu_type:
+                    name += f".{gpu_type}"
                 check_range(name, value, least=0, most=LONGEST_DELAY)
 
     def of(self, application: str, gpu_type: str | None) -> float:
@@ -46,10 +47,14 @@ class RestartDelays:
         delay = self.known.get(application, self.otherwise)
         if not isinstance(delay, Mapping):
             return delay
-        return max(delay.values(), default=self.otherwise) if gpu_type is None else delay.get(gpu_type, self.otherwise)
+        if gpu_type is None:
+            return max(delay.values(), default=self.otherwise)
+        return delay.get(gpu_type, self.otherwise)
 
     @property
     def all(self) -> tuple[float, ...]:
         """Return all delays, possibly several times [s]."""
-        known = (delay.values() if isinstance(delay, Mapping) else (delay,) for delay in self.known.values())
-        return self.otherwise, *chain.from_iterable(known)
+        delays = [self.otherwise]
+        for delay in self.known.values():
+            delays += delay.values() if isinstance(delay, Mapping) else [delay]
+        return tuple(delays)

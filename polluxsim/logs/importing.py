@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from polluxsim.common.dates import zone_named
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, check_range, invalid_setting
 from polluxsim.common.files import appearing_whole
@@ -61,17 +61,19 @@ IN_BURST = f"one of {BURST} or more jobs submitted in the same second"
 DUPLICATE = "a job's name that another row had before"
 
 
-def oddities(job: LogJob) -> Iterator[str]:
-    """Yield the suspicious values of one job."""
-    yield from job.oddities
-    if job.duration == 0:
-        yield "duration of 0 s"
-    if job.duration is not None and job.duration > LONG_DURATION:
-        yield "duration of more than 60 days"
+def oddities(job: LogJob) -> list[str]:
+    """Return the suspicious values of one job."""
+    reasons = list(job.oddities)
+    if job.duration is not None:
+        if job.duration == 0:
+            reasons.append("duration of 0 s")
+        elif job.duration > LONG_DURATION:
+            reasons.append("duration of more than 60 days")
     if job.num_gpus % 1:
-        yield "a fraction of a GPU"
+        reasons.append("a fraction of a GPU")
     if job.status is JobStatus.RUNNING and job.duration is not None:
-        yield "was running when last seen: its duration is a lower bound"
+        reasons.append("was running when last seen: its duration is a lower bound")
+    return reasons
 
 
 class Examination:
@@ -210,10 +212,6 @@ def import_trace(  # noqa: PLR0913  (options of one command)
         raise InvalidInputError(f"{destination}: cannot be written ({error.strerror or error})") from None
 
 
-OFFSET = re.compile(r"(?:UTC)?([+-])([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
-"""A zone that a log states as its offset from UTC."""
-
-
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
     """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
     if name is None:
@@ -223,14 +221,10 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
             f"time_zone is {name!r}, must be absent, because the times of {trace_format.name} logs are seconds from an "
             "unknown start"
         )
-    offset = OFFSET.fullmatch(name)
-    if offset is not None:
-        sign = -1 if offset[1] == "-" else 1
-        return timezone(sign * timedelta(hours=int(offset[2]), minutes=int(offset[3])))
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise invalid_setting("time_zone", name, "a name like Europe/Berlin or UTC") from None
+    zone = zone_named(name)
+    if zone is None:
+        raise invalid_setting("time_zone", name, "a name like Europe/Berlin or UTC")
+    return zone
 
 
 class _Start(NamedTuple):
@@ -343,7 +337,7 @@ class _Import:
         for entry in entries:
             self.rows_read += 1
             if isinstance(entry, LogJob):
-                reasons = list(oddities(entry))
+                reasons = oddities(entry)
                 if self.cluster_gpus is not None and entry.num_gpus > self.cluster_gpus:
                     reasons.append(self._too_large)
                 file = self.files.setdefault(entry.place.file, len(self.files))
@@ -365,7 +359,10 @@ class _Import:
         """Write the sorted jobs, with submissions from the first one, and return the report."""
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
         word = unit_word(self.format.units)
-        info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text, word)
+        tallies = (*self.dropped.all(), *self.bad.all())
+        left_out = json.dumps({tally.reason: tally.count for tally in tallies})
+        of_log = (self.format.name, self.source.name, self.format.citation)
+        info = TraceInfo(*of_log, self._zone_name, start.text, word, left_out)
         schema = trace_schema(self.format.extras, info)
         times = pa.array(table["submit_time"].to_numpy() - start.seconds)
         table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)

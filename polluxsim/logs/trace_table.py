@@ -7,9 +7,10 @@ second 0.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from sys import float_info
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from polluxsim.common.dates import Origin
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.tables import reading_parquet
@@ -60,6 +62,7 @@ EXTRA_COLUMNS = {
         Column("batch_size", pa.int64(), "examples", "total batch size asked for"),
         Column("iterations", pa.int64(), "1", "optimiser steps to do"),
         Column("num_nodes", pa.int64(), "1", "nodes it ran on (of its first attempt)"),
+        Column("gpus_per_task", pa.int64(), "GPUs", "GPUs of a task or pod, which are on one node; 1 for anywhere"),
         Column("num_instances", pa.int64(), "1", "instances of the task"),
         Column("gpu_type", pa.string(), "", "kind of GPU given or asked for"),
         Column("cpus", pa.float64(), "cores", "CPUs asked for, of all its instances"),
@@ -93,6 +96,12 @@ class TraceInfo:
     time_zone: str  # time zone of the log (IANA name); empty if its times are relative
     origin_time: str  # instant of second 0 in ISO format with an offset; if times are relative, the second of the log
     unit: str = "GPUs"  # what `num_gpus` counts
+    left_out: str = "{}"  # number of rows of the log that are not in the trace, by reason, as a JSON object
+
+    @property
+    def num_left_out(self) -> dict[str, int]:
+        """Return the number of rows of the log that are not in the trace, by reason; empty if it is unknown."""
+        return dict(json.loads(self.left_out))
 
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
@@ -119,7 +128,8 @@ def read_info(path: Path) -> TraceInfo:
     }
     if (found := about.get(PREFIX + "schema")) != VERSION:
         raise InvalidInputError(f"{path}: schema version is {found!r}, must be {VERSION!r}; import the log again")
-    names = [name for name in TraceInfo.__dataclass_fields__ if name != "unit" or PREFIX + name in about]
+    fields = TraceInfo.__dataclass_fields__.values()
+    names = [field.name for field in fields if field.default is MISSING or PREFIX + field.name in about]
     if missing := [PREFIX + name for name in names if PREFIX + name not in about]:
         raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}; import the log again")
     return TraceInfo(**{name: about[PREFIX + name] for name in names})
@@ -148,6 +158,9 @@ class TraceJob(NamedTuple):
     application: str | None = None
     priority: float | None = None
     qos: str | None = None
+    num_nodes: int | None = None
+    gpus_per_task: int | None = None
+    eligibility_delay: float | None = None
 
     @property
     def gpu_time(self) -> float:
@@ -207,6 +220,20 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
     raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, {must_be}")
 
 
+def dates_of(path: Path, info: TraceInfo) -> Origin | None:
+    """Return the date of second 0 of a trace, in the time zone of its log; None if its times are relative.
+
+    A first submission that no calendar has, which the trace states in seconds, counts as relative too. Raise
+    InvalidInputError if there is no such time zone.
+    """
+    if not info.time_zone or "s from" in info.origin_time:
+        return None
+    try:
+        return Origin.of(origin_of(path, info), info.time_zone)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     """Check what a schema cannot state. A missing value of a required column is NaN here."""
     for row, what in beyond_limits(columns):
@@ -227,6 +254,8 @@ def beyond_limits(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[tuple[int,
         "cpus": (0.0, UNLIMITED),
         "memory": (0.0, UNLIMITED),
         "priority": (-float_info.max, float_info.max),
+        "num_nodes": (0.0, MAX_GPUS),
+        "gpus_per_task": (0.0, MAX_GPUS),
     }
     for name, (least, most) in ((name, limits[name]) for name in limits if name in columns):
         values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # rounds integers above 2⁵³

@@ -9,14 +9,15 @@ from itertools import cycle
 from typing import NamedTuple
 from zlib import crc32
 
-from polluxsim.statistics.groups import Group
+from polluxsim.common.policy_names import FIXED_COLOURS
+from polluxsim.statistics.groups import RunGroup
 
 PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
 """Colours of lines. Their lightness rises in even steps, which keeps them apart in greyscale and for colour-blind
 readers. Source: the high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
 """
 
-POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
+POLICY_COLOURS = dict(zip(FIXED_COLOURS, PALETTE, strict=True))
 
 DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     "-",
@@ -41,7 +42,8 @@ GOLDEN_RATIO = 0.618033988749895  # steps of this share of a circle never come c
 MOST_HUES = 8  # if there are more applications than this, they do not get one hue each
 SHADES = (0.38, 0.54, 0.7)  # lightness of jobs without an application, in turn, from 0 (black) to 1 (white)
 
-PAPER, INK = "#171d24", "#e7ecf2"
+PAPER = "#171d24"
+INK = "#e7ecf2"
 """Background and text of a dark page."""
 
 LEAST_CHROMA = 24  # colours whose largest and smallest parts differ by at most this value are greys [of 255]
@@ -61,22 +63,32 @@ def looks(policies: Sequence[str]) -> list[Look]:
 
     Further lines of a policy have lighter shades of its colour, and dashes that no other line has while there are any.
     """
-    known = list(POLICY_COLOURS)
-    spare = cycle([name for name in reversed(known) if name not in policies] or known)
-    firsts = {name: known.index(name if name in known else next(spare)) for name in dict.fromkeys(policies)}
-    free = cycle([style for style in range(len(DASHES)) if style not in firsts.values()] or range(len(DASHES)))
-    # Lines so far of each colour: with more policies than colours, several policies have one.
-    count, found = Counter[int](), []
+    known_policies = list(POLICY_COLOURS)
+    unused_policies = [name for name in reversed(known_policies) if name not in policies]
+    next_policy = cycle(unused_policies or known_policies)
+    # The index of the colour of each policy. Another policy gets the colour of a known one that has no line.
+    colour_index = {}
+    for name in dict.fromkeys(policies):
+        colour_index[name] = known_policies.index(name if name in known_policies else next(next_policy))
+    unused_styles = [style for style in range(len(DASHES)) if style not in colour_index.values()]
+    next_style = cycle(unused_styles or range(len(DASHES)))
+    # With more policies than colours, several policies have one colour. So lines are counted by colour.
+    num_lines = Counter[int]()
+    line_looks = []
     for name in policies:
-        index = firsts[name]
-        colour, style = PALETTE[index], next(free) if count[index] else index
-        shade = lighter(colour, min(0.22 * count[index], 0.44)) if count[index] else colour
-        found.append(Look(shade, DASHES[style], MARKERS[style]))
-        count[index] += 1
-    return found
+        index = colour_index[name]
+        if num_lines[index]:
+            style = next(next_style)
+            colour = lighter(PALETTE[index], min(0.22 * num_lines[index], 0.44))
+        else:
+            style = index
+            colour = PALETTE[index]
+        line_looks.append(Look(colour, DASHES[style], MARKERS[style]))
+        num_lines[index] += 1
+    return line_looks
 
 
-def looks_of(groups: Sequence[Group]) -> list[Look]:
+def looks_of(groups: Sequence[RunGroup]) -> list[Look]:
     """Return a look for each group."""
     return looks([group.policy for group in groups])
 
@@ -121,8 +133,11 @@ def on_dark(colour: str) -> str:
     parts = _parts(colour)
     if max(parts) - min(parts) > LEAST_CHROMA:
         return _visible_on_dark(colour)
-    mix = ((ink + (paper - ink) * parts[0] / 255) for ink, paper in zip(_parts(INK), _parts(PAPER), strict=True))
-    return "#" + "".join(f"{round(part):02x}" for part in mix)
+    # Black becomes the ink, white the paper, and a grey lies between.
+    mixture = ""
+    for ink, paper in zip(_parts(INK), _parts(PAPER), strict=True):
+        mixture += f"{round(ink + (paper - ink) * parts[0] / 255):02x}"
+    return f"#{mixture}"
 
 
 def _visible_on_dark(colour: str) -> str:
@@ -170,6 +185,10 @@ def _hue(application: str) -> float:
     """Return the hue of an application [degrees]: its own, or one of `FREE_HUES` that depends on its name."""
     if application in HUES:
         return HUES[application]
-    offset = crc32(application.encode()) * GOLDEN_RATIO % 1 * sum(end - start for start, end in FREE_HUES)
-    (first, end), (second, _) = FREE_HUES
-    return first + offset if first + offset <= end else second + first + offset - end
+    # Offset into the ranges as if they followed each other
+    total = sum(end - start for start, end in FREE_HUES)
+    offset = crc32(application.encode()) * GOLDEN_RATIO % 1 * total
+    (first, first_end), (second, _) = FREE_HUES
+    if first + offset <= first_end:
+        return first + offset
+    return second + first + offset - first_end

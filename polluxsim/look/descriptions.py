@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,9 +22,12 @@ from polluxsim.statistics.groups import labels_of, settings_of
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: its policy, the settings in which the runs differ, and its folder if necessary."""
-    found = labels_of([settings_of(run) for run in runs], pooled=())
-    counts = Counter(found)
-    return [f"{label} ({run.name})" if counts[label] > 1 else label for label, run in zip(found, runs, strict=True)]
+    without_folders = labels_of([settings_of(run) for run in runs], pooled=())
+    counts = Counter(without_folders)
+    return [
+        f"{label} ({run.name})" if counts[label] > 1 else label
+        for label, run in zip(without_folders, runs, strict=True)
+    ]
 
 
 def workload_words(info: Mapping[str, Any]) -> str:
@@ -37,13 +40,14 @@ def workload_words(info: Mapping[str, Any]) -> str:
     if "path" in workload:
         path = workload["path"]
         return "the shipped workload" if path is None else f"workload {PurePath(str(path)).name}"
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(workload.get("_target_", "")).rpartition(".")[2])
-    parameters = [
-        f"{key.replace('_', ' ').replace('gpus', 'GPUs')} {value}"
-        for key, value in workload.items()
-        if key not in {"_target_", "seed", "num_jobs"} and not isinstance(value, bool | dict | list | type(None))
-    ]
-    return ", ".join([name or "a workload", *parameters])
+    class_name = str(workload.get("_target_", "")).rpartition(".")[2]
+    words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", class_name) or "a workload"]
+    for key, value in workload.items():
+        if key in {"_target_", "seed", "num_jobs"} or isinstance(value, bool | dict | list | type(None)):
+            continue
+        name = key.replace("_", " ").replace("gpus", "GPUs")
+        words.append(f"{name} {value}")
+    return ", ".join(words)
 
 
 def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> str:
@@ -55,10 +59,12 @@ def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> st
     '2 nodes × 4 t4'
     """
     names = types or [""] * len(gpus_per_node)
-    return " + ".join(
-        f"{count} node{'s' * (count > 1)} × {gpus} {name or 'GPU' + 's' * (gpus > 1)}"
-        for (gpus, name), count in Counter(zip(gpus_per_node, names, strict=True)).items()
-    )
+    phrases = []
+    for (gpus, name), count in Counter(zip(gpus_per_node, names, strict=True)).items():
+        nodes = "node" if count == 1 else "nodes"
+        unit = "GPU" if gpus == 1 else "GPUs"
+        phrases.append(f"{count} {nodes} × {gpus} {name or unit}")
+    return " + ".join(phrases)
 
 
 def engine_words(info: Mapping[str, Any]) -> str:
@@ -90,20 +96,25 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
     >>> engine_waits({"round_interval": 10.0, "free_starts": True})
     'the engine adds up to 10 s until the next round and 30 s at each restart'
     """
-    interval, delay = engine.get("round_interval", ROUND_INTERVAL), engine.get("restart_delay", RESTART_DELAY)
+    interval = engine.get("round_interval", ROUND_INTERVAL)
+    delay = engine.get("restart_delay", RESTART_DELAY)
     by_application = engine.get("restart_delays")
     starts = "restart" if engine.get("free_starts") else "start"
     line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each {starts}"
-    return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
+    if by_application:
+        line += f" (other delays: {', '.join(by_application)})"
+    return line
 
 
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
     _print(from_before(map(before_run_in, infos.values())))
+    # A run that stood still is short of results, and so tells nothing about settings.
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
-    first_of_each = [islice(remarks, 1) for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs))]
-    _print(chain(*first_of_each, without_effect((folder.name, info) for folder, info in infos.items())))
+    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
+        _print(islice(remarks, 1))
+    _print(without_effect((folder.name, info) for folder, info in infos.items()))
 
 
 def print_without_effect(sweep: Path) -> None:
@@ -132,7 +143,8 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
         for sentence in (*info.get("without_effect", ()), *info.get("suspicious", ())):
             names[sentence][name] = None
     for sentence, (first, *others) in names.items():
-        yield f"{first}{f' and {len(others)} more' if others else ''}: {sentence}"
+        runs = f"{first} and {len(others)} more" if others else first
+        yield f"{runs}: {sentence}"
 
 
 def print_from_before(runs: Iterable[Run]) -> None:
@@ -140,11 +152,14 @@ def print_from_before(runs: Iterable[Run]) -> None:
     _print(from_before(run.result.before_run for run in runs))
 
 
-def from_before(found: Iterable[BeforeRun | None]) -> Iterator[str]:
+def from_before(groups: Iterable[BeforeRun | None]) -> Iterator[str]:
     """Yield a sentence for each different group of jobs from before the start of runs, with the number of runs."""
-    seen = Counter(each.sentence for each in found if each is not None)
-    for sentence, count in seen.items():
-        yield sentence if len(seen) == 1 else f"{sentence} ({count} run{'s' * (count != 1)})"
+    counts = Counter(group.sentence for group in groups if group is not None)
+    for sentence, count in counts.items():
+        if len(counts) == 1:
+            yield sentence
+        else:
+            yield f"{sentence} ({count} run{'' if count == 1 else 's'})"
 
 
 def before_run_in(info: Mapping[str, Any]) -> BeforeRun | None:
@@ -163,7 +178,8 @@ def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a remark for each run on an elastic cluster in which the policy never requested additional nodes."""
     for folder, config in configs.items():
-        least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
+        least = config["cluster"].get("least_nodes")
+        most = config["cluster"].get("num_nodes")
         if least is None or most is None or least == most:
             continue
         with (folder / "rounds.parquet").open("rb") as file:
@@ -181,7 +197,10 @@ def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
     for folder, config in configs.items():
         groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)
     for group in groups.values():
-        if len(group) > 1 and len({(folder / "jobs.parquet").read_bytes() for folder in group}) == 1:
+        if len(group) == 1:
+            continue
+        results = {(folder / "jobs.parquet").read_bytes() for folder in group}
+        if len(results) == 1:
             yield (
                 f"{group[0].name} and {len(group) - 1} more differ in their seed and in no result: nothing in them is "
                 "random, so they replicate nothing"

@@ -25,7 +25,7 @@ NUM_BATCH_SIZES = 12  # points of a curve by batch size
 NUM_REPLICAS = 16  # GPUs of the curves by batch size, fewer if the largest batch size cannot be split over them
 
 
-class Speed(Protocol):
+class StepTimeModel(Protocol):
     """The part of a profile that determines the speed of an application."""
 
     @property
@@ -36,7 +36,7 @@ class Speed(Protocol):
         """Return the step time [s] on a placement, given as the GPUs on each of its nodes, shape (nodes,)."""
 
 
-class Curve(NamedTuple):
+class ThroughputCurve(NamedTuple):
     """Throughput against the number of GPUs, or against the batch size."""
 
     x: list[int]  # GPUs, or total batch sizes [examples]
@@ -49,17 +49,18 @@ class FittedSpeed(NamedTuple):
     title: str
     atomic_batch_size: int  # of the curves by GPUs [examples]
     num_replicas: int  # GPUs of the curves by batch size
-    measured_by_replicas: Curve
-    card_by_replicas: Curve
-    measured_by_batch_size: Curve
-    card_by_batch_size: Curve
+    measured_by_replicas: ThroughputCurve
+    card_by_replicas: ThroughputCurve
+    measured_by_batch_size: ThroughputCurve
+    card_by_batch_size: ThroughputCurve
 
 
-def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
+def fitted_speed(measured: StepTimeModel, card: StepTimeModel, title: str) -> FittedSpeed:
     """Return the throughput of an application by its profile and by a fitted profile."""
     limits = measured.application
     # All placements have the largest batch size per GPU that is possible on 64 GPUs.
-    atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
+    atomic = max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1])
+    atomic = min(atomic, limits.max_atomic_batch_size)
     replicas = min(NUM_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size)
     largest = min(limits.max_atomic_batch_size, limits.max_batch_size // replicas)
     by_size = {replicas * size: (replicas, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
@@ -79,44 +80,49 @@ def batch_sizes(least: int, most: int) -> list[int]:
 
     There are `NUM_BATCH_SIZES` of them, or fewer if some are equal after rounding.
     """
-    return list(dict.fromkeys(np.geomspace(least, most, NUM_BATCH_SIZES).round().astype(int).tolist()))
+    sizes = np.geomspace(least, most, NUM_BATCH_SIZES).round().astype(int)
+    return list(dict.fromkeys(sizes.tolist()))
 
 
 def error_table(cards: Mapping[str, Card]) -> str:
     """Return the mean and the worst relative error of the step time by kind of placement, a line for each card."""
     width = max(map(len, (*cards, "step time"))) + 2
-    lines = [f"{'step time':{width}}" + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)]
+    head = "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)
+    lines = [f"{'step time':{width}}{head}"]
     for name, card in cards.items():
-        errors = [card.fit_errors.get(placement) for placement in PLACEMENT_CLASSES]
-        cells = ["-" if each is None else f"{100 * each.mean:.1f} % {100 * each.worst:>5.1f} %" for each in errors]
-        lines.append(f"{name:{width}}" + "".join(f"{cell:>17}" for cell in cells))
+        line = f"{name:{width}}"
+        for placement in PLACEMENT_CLASSES:
+            error = card.fit_errors.get(placement)
+            cell = "-" if error is None else f"{100 * error.mean:.1f} % {100 * error.worst:>5.1f} %"
+            line += f"{cell:>17}"
+        lines.append(line)
     return "\n".join(lines)
 
 
 def mean_error(speed: FittedSpeed) -> float:
-    """Return the mean of |fitted / measured − 1| over the measured points of both panels."""
+    """Return the mean of |fitted / measured − 1| over the measured points of both panels, without unfitted points."""
     errors = []
     for measured, fitted in (
         (speed.measured_by_replicas, speed.card_by_replicas),
         (speed.measured_by_batch_size, speed.card_by_batch_size),
     ):
-        known = dict(zip(fitted.x, fitted.throughput, strict=True))
-        errors += [
-            abs(known[x] / value - 1) for x, value in zip(measured.x, measured.throughput, strict=True) if x in known
-        ]
+        fitted_at = dict(zip(fitted.x, fitted.throughput, strict=True))
+        for x, value in zip(measured.x, measured.throughput, strict=True):
+            if x in fitted_at:
+                errors.append(abs(fitted_at[x] / value - 1))
     return float(np.mean(errors))
 
 
-def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
+def _curve(profile: StepTimeModel, choices: Mapping[int, tuple[int, int]]) -> ThroughputCurve:
     """Return the throughput by x, given the number of GPUs and the atomic batch size of each x.
 
     Placements that the profile does not have are left out.
     """
-    found = {}
+    throughputs = {}
     for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):
-            found[x] = count * atomic / profile.step_time(packed(count), atomic).step_time
-    return Curve(list(found), list(found.values()))
+            throughputs[x] = count * atomic / profile.step_time(packed(count), atomic).step_time
+    return ThroughputCurve(list(throughputs), list(throughputs.values()))
 
 
 @dataclass(frozen=True)
@@ -132,13 +138,15 @@ class AgentModel:
         return StepTime(step, step - grad_time(self.params, atomic_batch_size))
 
 
-def agent_model(profile: Speed) -> AgentModel:
+def agent_model(profile: StepTimeModel) -> AgentModel:
     """Fit θ_sys to the packed placements of a profile, like an agent that has measured all of them."""
     limits = profile.application
+    sizes = batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)
     measurements = []
-    for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):
+    for count, size in product(POINTS, sizes):
+        placement = packed(count)
         with suppress(ProfileRangeError):
-            placement = packed(count)
             time = profile.step_time(placement, size)
             measurements.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
-    return AgentModel(limits, fit_throughput(*zip(*measurements, strict=True)))
+    columns = zip(*measurements, strict=True)
+    return AgentModel(limits, fit_throughput(*columns))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import isnan
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.former_names import present_name
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import UNKNOWN_TYPES, NodeTypes
 from polluxsim.hardware.placements import BatchChoice
@@ -67,10 +65,13 @@ def progress_of(
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
     pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
     ready = 0.0
-    placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    for row, until in zip(rows, [*(row.time for row in rows), end][1:], strict=True):
-        if (row.nodes, row.gpus) != placed:
-            ready, placed = row.time + delay(job.job, job.application, row.nodes, row.time), (row.nodes, row.gpus)
+    placement: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    ends = [row.time for row in rows[1:]]  # each change lasts until the next one, and the last one until the end
+    ends.append(end)
+    for row, until in zip(rows, ends, strict=False):
+        if (row.nodes, row.gpus) != placement:
+            placement = (row.nodes, row.gpus)
+            ready = row.time + delay(job.job, job.application, row.nodes, row.time)
         pieces += _segment(row, until, ready, pieces[-1], _on_type(profile, node_types, row.nodes))
     return _joined(begin, pieces)
 
@@ -80,42 +81,54 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
     if not row.gpus:
         yield before._replace(end=until, efficiency=np.nan)
         return
-    replicas, passes = sum(row.gpus), row.accumulation_steps + 1
-    choice = BatchChoice(row.batch_size // (replicas * passes), row.accumulation_steps)
+    num_replicas = sum(row.gpus)
+    num_passes = row.accumulation_steps + 1
+    choice = BatchChoice(row.batch_size // (num_replicas * num_passes), row.accumulation_steps)
     step_time = profile.step_time(row.gpus, choice.atomic_batch_size).optimiser_step(row.accumulation_steps)
     scale = row.batch_size / profile.application.init_batch_size
-    now, (_, _, progress, epoch) = row.time, before
+    now = row.time
+    progress = before.progress
+    epoch = before.epoch
     while now < until:
         statistics = profile.gradient_statistics(row.batch_size, epoch)
-        rate, start = gain(statistics, scale) / step_time, max(now, ready)
-        reached = start + (profile.epoch_end(epoch) - progress) / rate
-        if reached < until and epoch + 1 < profile.application.num_epochs:
-            now, progress, epoch = max(reached, now), profile.epoch_end(epoch), epoch + 1
+        rate = gain(statistics, scale) / step_time
+        start = max(now, ready)
+        epoch_ends_at = start + (profile.epoch_end(epoch) - progress) / rate
+        # The last epoch goes on for as long as the record says, even if the model has it end earlier.
+        if epoch_ends_at < until and epoch + 1 < profile.application.num_epochs:
+            now = max(epoch_ends_at, now)
+            progress = profile.epoch_end(epoch)
+            epoch += 1
         else:
-            now, progress = until, progress + rate * max(until - start, 0.0)
+            now = until
+            progress += rate * max(until - start, 0.0)
         yield _Piece(now, efficiency(statistics, scale), progress, epoch)
 
 
 def _on_type(profile: Profile, node_types: NodeTypes, nodes: Sequence[int]) -> Profile:
     """Return the profile on the GPU type of some nodes. Without profiles by type, all types are equal."""
-    known = by_type(profile)
-    if not (known and node_types and nodes):
+    profiles = by_type(profile)
+    if not (profiles and node_types and nodes):
         return profile
     names = {node_types[node].name for node in nodes}
-    if len(names) > 1 or not names <= known.keys():
+    if len(names) > 1 or not names <= profiles.keys():
         raise ProfileRangeError(f"{profile.application.name} has no profile for {' and '.join(sorted(names))}")
-    return known[names.pop()]
+    return profiles[names.pop()]
 
 
 def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
     """Return the pieces of the life of a job that was submitted at `start` [s], without empty ones."""
-    starts = [start, *(piece.end for piece in pieces)]
-    kept = [piece for (low, high), piece in zip(pairwise(starts), pieces, strict=True) if high > low]
-    return Progress(
-        np.array([start, *(piece.end for piece in kept)]),
-        np.array([piece.efficiency for piece in kept]),
-        np.array([0.0, *(piece.progress for piece in kept)]),
-    )
+    edges = [start]
+    efficiencies = []
+    progress = [0.0]
+    piece_start = start
+    for piece in pieces:
+        if piece.end > piece_start:
+            edges.append(piece.end)
+            efficiencies.append(piece.efficiency)
+            progress.append(piece.progress)
+        piece_start = piece.end
+    return Progress(np.array(edges), np.array(efficiencies), np.array(progress))
 
 
 def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, float, float]]:
@@ -126,9 +139,11 @@ def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, f
     result = run.result
     if not any(job.lost_time for job in result.job_records):
         return
-    pauses, applications = Pauses(run, cluster.num_nodes), {job.job: job.application for job in result.job_records}
+    pauses = Pauses(run, cluster.num_nodes)
+    applications = {job.job: job.application for job in result.job_records}
     for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
-        if (failed_at := pauses.failed_at(stay)) is not None:
+        failed_at = pauses.failed_at(stay)
+        if failed_at is not None:
             for start, end in pauses.lost(stay, applications[stay.job]):
                 yield stay, start, end, failed_at
 
@@ -166,12 +181,13 @@ def lives_of(
         if job.job not in changes or job.application not in profiles or has_earlier_work(job):
             continue
         profile = profiles[job.application]
-        own = replace(result, allocation_records=tuple(changes[job.job]))
-        life = progress_of(own, job, profile, delay, node_types)
+        # With the records of all jobs, `progress_of` would search them once for each job.
+        result_of_job = replace(result, allocation_records=tuple(changes[job.job]))
+        life = progress_of(result_of_job, job, profile, delay, node_types)
         efficiency = np.append(life.efficiency, np.nan)
         done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
-        kept = _kept(efficiency.tolist(), done.tolist())
-        parts.append((np.full(len(kept), index, np.uint32), life.edges[kept], efficiency[kept], done[kept]))
+        points = _changed_points(efficiency.tolist(), done.tolist())
+        parts.append((np.full(len(points), index, np.uint32), life.edges[points], efficiency[points], done[points]))
     if not parts:
         return NO_LIVES
     jobs, times, efficiencies, progress = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -183,21 +199,25 @@ def have_fitting_ends(result: Result, lives: Lives) -> bool:
 
     If not, the profiles of the lives are not those of the run.
     """
-    last = np.append(lives.job[1:] != lives.job[:-1], [True]) if len(lives.job) else np.zeros(0, bool)
-    complete = np.array([job.completion_time is not None for job in result.job_records])
-    ends = lives.progress[last][complete[lives.job[last]]]
-    return not len(ends) or float(np.median(np.abs(ends - 1))) <= LARGEST_MISFIT
+    if not len(lives.job):
+        return True
+    is_last = np.append(lives.job[1:] != lives.job[:-1], [True])
+    is_complete = np.array([job.completion_time is not None for job in result.job_records])
+    done = lives.progress[is_last][is_complete[lives.job[is_last]]]
+    return not len(done) or float(np.median(np.abs(done - 1))) <= LARGEST_MISFIT
 
 
-def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
-    """Return the first point, the last point, and each point that differs enough from the previous kept point."""
-    kept = [0]
+def _changed_points(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
+    """Return the first point, the last point, and each point that differs enough from the previous returned point."""
+    points = [0]
     for point in range(1, len(done)):
-        before, now = efficiency[kept[-1]], efficiency[point]
-        moved = isnan(before) != isnan(now) or abs(now - before) >= SMALLEST_CHANGE
-        if moved or abs(done[point] - done[kept[-1]]) >= SMALLEST_CHANGE or point == len(done) - 1:
-            kept.append(point)
-    return kept
+        before = efficiency[points[-1]]
+        now = efficiency[point]
+        has_changed = isnan(before) != isnan(now) or abs(now - before) >= SMALLEST_CHANGE
+        has_progressed = abs(done[point] - done[points[-1]]) >= SMALLEST_CHANGE
+        if has_changed or has_progressed or point == len(done) - 1:
+            points.append(point)
+    return points
 
 
 PROFILE_FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
@@ -211,7 +231,9 @@ def why_unknown(run: Run) -> str:
         return "they do not follow from the records where jobs interfere or share GPUs"
     if any(job.lost_time or job.checkpoint_time for job in run.result.job_records):
         return "they do not follow from the records where jobs lose work or stop for checkpoints"
-    return "" if "engine.restart_delay" in settings else "the run does not say its restart delay"
+    if "engine.restart_delay" not in settings:
+        return "the run does not say its restart delay"
+    return ""
 
 
 class OwnProfiles(NamedTuple):
@@ -229,14 +251,18 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
     do not follow from them.
     """
     settings = settings_of(run)
-    if reason := why_unknown(run):
+    reason = why_unknown(run)
+    if reason:
         raise InvalidInputError(reason)
-    if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
+    if folder is None and settings.get("profiles._target_") != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")
     path = settings.get("profiles.path") if folder is None else str(folder)
     where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
+    if path is not None and folder is None:
+        # The path in the settings can be relative to the folder of the run.
+        path = located(path, run.folder)
     try:
-        profiles = ProfileFolder(path if path is None or folder is not None else located(path, run.folder)).load()
+        profiles = ProfileFolder(path).load()
         lives = lives_of(run.result, profiles, start_delay(run), cluster_of(run).node_types)
     except (InvalidInputError, ProfileRangeError) as error:
         raise InvalidInputError(f"{where} could not be used ({error})") from None

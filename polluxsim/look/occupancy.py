@@ -33,7 +33,7 @@ class Slot(NamedTuple):
 
 def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
     """Return the number of GPUs on each node of an allocation."""
-    return dict(zip(record.nodes, record.gpus, strict=True)) if record.nodes else {}
+    return dict(zip(record.nodes, record.gpus, strict=True))
 
 
 class Slots:
@@ -55,15 +55,18 @@ class Slots:
 
     def of(self, job: str) -> tuple[Slot, ...]:
         """Return the GPUs of a job in order."""
-        if recorded := self._recorded.get(job):
-            return tuple(Slot(*gpu) for gpu in sorted(recorded))
+        recorded = self._recorded.get(job)
+        if recorded:
+            return tuple(Slot(node, gpu) for node, gpu in sorted(recorded))
         return tuple(sorted(chain.from_iterable(self._held.get(job, {}).values())))
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
         """Return the jobs whose assigned GPUs are now recorded for other jobs."""
-        if not (recorded := {gpu for share in shares.values() for gpu in share.gpus}):
+        recorded = {gpu for share in shares.values() for gpu in share.gpus}
+        if not recorded:
             return set()
-        return {job for job in self._held if job not in self._recorded and not recorded.isdisjoint(self.of(job))}
+        jobs = self._held.keys() - self._recorded.keys()
+        return {job for job in jobs if not recorded.isdisjoint(self.of(job))}
 
     def give(self, counts: dict[str, dict[int, int]], shares: Mapping[str, Share], time: float) -> None:
         """Give jobs their GPUs, after all jobs have left the GPUs that they give up at this time [s].
@@ -74,10 +77,12 @@ class Slots:
         moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._recorded.get(job, ())}
         for job in moved:
             self._leave(job)
-        displaced = self.in_the_way(shares) if shares else ()
+        displaced = self.in_the_way(shares) if shares else set()
         if moved or self._recorded:
+            # Jobs with recorded GPUs get no assigned ones.
             recorded = self._recorded.keys() | {job for job, gpus in moved.items() if gpus}
             counts = {job: {} if job in recorded else wanted for job, wanted in counts.items()}
+        # All jobs give up GPUs before any job takes some, because the jobs may exchange them.
         for job, wanted in counts.items():
             if job in self._held:
                 self._shrink(job, {} if job in displaced else wanted)
@@ -88,7 +93,7 @@ class Slots:
                 self._grow(job, wanted, time)
 
     def _take(self, job: str, gpus: Gpus, time: float) -> None:
-        """Give a job recorded GPUs."""
+        """Give a job recorded GPUs. On each GPU, the job gets the lowest free lane."""
         for node, number in gpus:
             users = self._lanes[node, number]
             if not users:
@@ -111,25 +116,26 @@ class Slots:
 
     def _shrink(self, job: str, wanted: dict[int, int]) -> None:
         """Take the assigned GPUs from a job that it has in addition to the wanted number on each node."""
-        held = self._held.pop(job)
-        for node, gpus in held.items():
+        assigned = self._held.pop(job)
+        for node, gpus in assigned.items():
             self._free[node] += gpus[wanted.get(node, 0) :]
         if wanted:
-            self._held[job] = {node: gpus[: wanted[node]] for node, gpus in held.items() if node in wanted}
+            self._held[job] = {node: gpus[: wanted[node]] for node, gpus in assigned.items() if node in wanted}
 
     def _grow(self, job: str, wanted: dict[int, int], time: float) -> None:
         """Assign GPUs to a job, up to the wanted number on each node."""
-        held = self._held.setdefault(job, {})
+        assigned = self._held.setdefault(job, {})
         for node, gpus in wanted.items():
-            own = held.setdefault(node, [])
-            more, free = gpus - len(own), self._free[node] if node < len(self._free) else []
-            if more > len(free):
+            gpus_here = assigned.setdefault(node, [])
+            num_missing = gpus - len(gpus_here)
+            free = self._free[node] if node < len(self._free) else []
+            if num_missing > len(free):
                 raise InvalidInputError(
                     f"allocations.parquet: at {time:g} s jobs hold more GPUs of node {node} than the cluster has"
                 )
             free.sort()
-            own += free[:more]
-            del free[:more]
+            gpus_here += free[:num_missing]
+            del free[:num_missing]
 
 
 class Stay(NamedTuple):
@@ -156,39 +162,49 @@ def stays(
     A job that completes releases its GPUs at once, although other jobs can get them only at the next round. Jobs that
     hold GPUs when the run ends stay until `end_time` [s]. Raise InvalidInputError if jobs hold more GPUs than exist.
     """
-    slots, jobs = Slots(cluster), dict[str, _Holding]()
+    slots = Slots(cluster)
+    holdings = dict[str, _Holding]()
     for time, changed, shares in instants(records, sharing):
         changes = dict(changed)
         if shares:
+            # A job whose share changes, or whose GPUs another job now shares, begins a new stay as well.
             for job in sorted(shares.keys() - changes.keys() | slots.in_the_way(shares)):
-                changes.setdefault(job, [_unchanged(jobs, job, time)])
-        yield from _ended(jobs, changes, time)
+                changes.setdefault(job, [_unchanged(holdings, job, time)])
+        yield from _ended(holdings, changes, time)
         slots.give({job: gpus_by_node(of_job[-1]) for job, of_job in changes.items()}, shares, time)
         for job, of_job in changes.items():
-            holding = jobs.setdefault(job, _Holding())
+            holding = holdings.setdefault(job, _Holding())
             holding.share = shares.get(job, holding.share)
-            has_gpus = bool(of_job[-1].nodes)
-            holding.change(of_job, slots.of(job) if has_gpus else (), slots.lanes_of(job) if has_gpus else ())
-    yield from _ended(jobs, list(jobs), end_time)
+            if of_job[-1].nodes:
+                holding.change(of_job, slots.of(job), slots.lanes_of(job))
+            else:
+                holding.change(of_job, (), ())
+    yield from _ended(holdings, list(holdings), end_time)
 
 
-def most_lanes(pieces: Iterable[Stay]) -> int:
+def most_lanes(all_stays: Iterable[Stay]) -> int:
     """Return the largest number of jobs that were on a GPU at once, at least 1."""
-    return 1 + max((max(stay.lanes, default=0) for stay in pieces), default=0)
+    last_lane = 0
+    for stay in all_stays:
+        last_lane = max([last_lane, *stay.lanes])
+    return last_lane + 1
 
 
-def _unchanged(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
+def _unchanged(holdings: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
     """Return the present allocation of a job as a change at a time [s]."""
-    if job not in jobs or (now := jobs[job].now) is None:
+    holding = holdings.get(job)
+    if holding is None or holding.now is None:
         raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, but holds none")
-    return now._replace(time=time)
+    return holding.now._replace(time=time)
 
 
-def _ended(jobs: dict[str, _Holding], names: Iterable[str], time: float) -> Iterator[Stay]:
+def _ended(holdings: Mapping[str, _Holding], names: Iterable[str], time: float) -> Iterator[Stay]:
     """Yield the stays of some jobs that end at a time [s]."""
     for name in names:
-        if (job := jobs.get(name)) is not None and (stay := job.stay(time)) is not None:
-            yield stay
+        if name in holdings:
+            stay = holdings[name].stay(time)
+            if stay is not None:
+                yield stay
 
 
 @dataclass
@@ -207,14 +223,18 @@ class _Holding:
     def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...], lanes: tuple[int, ...]) -> None:
         """Take over the changes of one time, of which the last one counts, and the GPUs after them."""
         for record in records:
-            before, self.now = self.now, record
+            before = self.now
+            self.now = record
             if before is None or (before.nodes, before.gpus) != (record.nodes, record.gpus):
                 self._place(record)
+        # A job with as many GPUs as before on each node can have other numbered GPUs.
         if self.share.gpus and self.slots != slots and self.now is not None and self.placed < self.now.time:
             self._place(self.now)
-        self.slots, self.lanes = slots, lanes
+        self.slots = slots
+        self.lanes = lanes
 
     def _place(self, record: AllocationRecord) -> None:
+        """Begin the first stay on other GPUs, or on none."""
         self.placed = record.time
         if record.nodes:
             self.starts += 1
@@ -225,8 +245,19 @@ class _Holding:
         now = self.now
         if now is None or not now.nodes or end <= now.time:
             return None
-        what = (now.job, now.time, end, self.slots, now.batch_size, now.accumulation_steps)
-        self.last = Stay(*what, self.placed, self.starts - 1, self.came_from, self.share.speed, self.lanes)
+        self.last = Stay(
+            now.job,
+            now.time,
+            end,
+            self.slots,
+            now.batch_size,
+            now.accumulation_steps,
+            self.placed,
+            self.starts - 1,
+            self.came_from,
+            self.share.speed,
+            self.lanes,
+        )
         return self.last
 
 
@@ -240,10 +271,10 @@ class Occupancy(NamedTuple):
     rows: NDArray[np.int64]  # number of GPUs, all of one node
     gpus_per_node: tuple[int, ...]  # of the cluster, by node
     node_types: NodeTypes = UNKNOWN_TYPES
-    shared: Parts | None = None  # None if no jobs share GPUs
+    shared: SharedParts | None = None  # None if no jobs share GPUs
 
 
-class Parts(NamedTuple):
+class SharedParts(NamedTuple):
     """Parts of shared GPUs: a GPU with n jobs has n equal parts. All arrays have one entry for each rectangle."""
 
     place: NDArray[np.int64]  # index of the part among the n parts
@@ -259,31 +290,38 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     of only the batch size begins none. On shared GPUs, a change of the jobs or of their speeds also begins a new
     rectangle.
     """
-    index = {record.job: number for number, record in enumerate(result.job_records)}
-    offsets = [0, *accumulate(cluster.gpus_per_node)]
-    pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
+    job_index = {record.job: number for number, record in enumerate(result.job_records)}
+    first_rows = [0, *accumulate(cluster.gpus_per_node)]
+    all_stays = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
     slots: Mapping[tuple[Any, ...], Sequence[Slot]]
     if result.sharing_records:
-        slots = _slots_by_part(pieces)
+        slots = _slots_by_part(all_stays)
+        num_columns = 9
     else:
-        last = {(stay.job, stay.placed): stay for stay in pieces}
-        slots = {(stay.placed, stay.end, stay.job): stay.slots for stay in last.values()}
-    found = [
-        (start, end, index[job], offsets[node] + first, count, *part)
-        for (start, end, job, *part), equal in slots.items()
-        for node, first, count in _runs(equal)
-    ]
-    columns = np.array(sorted(found), dtype=np.float64).reshape(-1, 9 if result.sharing_records else 5).T
+        # Stays on the same GPUs differ only in their batch size. They become one rectangle, up to the end of the last.
+        last_stays = {(stay.job, stay.placed): stay for stay in all_stays}
+        slots = {(stay.placed, stay.end, stay.job): stay.slots for stay in last_stays.values()}
+        num_columns = 5
+    rows = []
+    for (start, end, job, *part), gpus in slots.items():
+        for node, first, length in _runs(gpus):
+            rows.append((start, end, job_index[job], first_rows[node] + first, length, *part))
+    columns = np.array(sorted(rows), dtype=np.float64).reshape(-1, num_columns).T
     start, end = columns[:2]
-    job, row, rows = columns[2:5].astype(int)
-    shared = Parts(*columns[5:7].astype(int), *columns[7:]) if result.sharing_records else None
-    return Occupancy(start, end, job, row, rows, cluster.gpus_per_node, cluster.node_types, shared)
+    job, row, num_rows = columns[2:5].astype(int)
+    shared = None
+    if result.sharing_records:
+        place, of = columns[5:7].astype(int)
+        speed, placed = columns[7:]
+        shared = SharedParts(place, of, speed, placed)
+    return Occupancy(start, end, job, row, num_rows, cluster.gpus_per_node, cluster.node_types, shared)
 
 
-def _slots_by_part(pieces: Iterable[Stay]) -> Mapping[tuple[Any, ...], Sequence[Slot]]:
-    """Return the GPUs with equal parts: start, end and job, and place, of, speed and placed as in `Parts`."""
+def _slots_by_part(all_stays: Iterable[Stay]) -> Mapping[tuple[Any, ...], Sequence[Slot]]:
+    """Return the GPUs with equal parts: start, end and job, and place, of, speed and placed as in `SharedParts`."""
     stays_on: defaultdict[Slot, list[tuple[int, Stay]]] = defaultdict(list)
-    for stay in pieces:
+    for stay in all_stays:
+        # A stay without lanes is alone on its GPUs.
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
             stays_on[slot].append((lane, stay))
     slots = defaultdict(list)
@@ -301,10 +339,12 @@ def _parts(lanes_and_stays: Iterable[tuple[int, Stay]]) -> Iterator[tuple[float,
     for _, stay in by_lane:
         for time in times[bisect_left(times, stay.start) : bisect_left(times, stay.end)]:
             users[time] += ((stay.job, stay.speed, stay.placed),)
-    for jobs, stretch in groupby(pairwise(times), key=lambda pair: users[pair[0]]):
-        (start, end), *rest = stretch
+    for jobs, periods in groupby(pairwise(times), key=lambda period: users[period[0]]):
+        equal_periods = list(periods)
+        start = equal_periods[0][0]
+        end = equal_periods[-1][1]
         for place, (job, speed, placed) in enumerate(jobs):
-            yield start, rest[-1][1] if rest else end, job, place, len(jobs), speed, placed
+            yield start, end, job, place, len(jobs), speed, placed
 
 
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:
@@ -313,11 +353,13 @@ def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:
     >>> list(_runs([Slot(0, 2), Slot(0, 3), Slot(0, 7), Slot(1, 0)]))
     [(0, 2, 2), (0, 7, 1), (1, 0, 1)]
     """
-    first, length = slots[0], 1
+    first = slots[0]
+    length = 1
     for slot in slots[1:]:
         if slot == (first.node, first.gpu + length):
             length += 1
         else:
-            yield *first, length
-            first, length = slot, 1
-    yield *first, length
+            yield first.node, first.gpu, length
+            first = slot
+            length = 1
+    yield first.node, first.gpu, length

@@ -28,14 +28,18 @@ def cluster_of(run: Run) -> Cluster:
     """Return the cluster that run.json states, with the additional nodes and GPUs in the records of the run."""
     stated = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
     sizes = {} if stated is None else dict(enumerate(stated.gpus_per_node))
-    for held in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
-        for node, gpus in zip(*held, strict=True):
+    # Most allocations of a run occur many times.
+    for nodes, gpus_on_nodes in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
+        for node, gpus in zip(nodes, gpus_on_nodes, strict=True):
             sizes[node] = max(sizes.get(node, 1), gpus)
     for outage in run.result.outage_records:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # A cluster has at least one node, even if no job ever held a GPU.
-    nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
-    return Cluster(nodes, node_types=stated.node_types if stated and stated.num_nodes == len(nodes) else UNKNOWN_TYPES)
+    num_nodes = max(sizes, default=0) + 1
+    node_types = UNKNOWN_TYPES
+    if stated is not None and stated.num_nodes == num_nodes:
+        node_types = stated.node_types
+    return Cluster(tuple(sizes.get(node, 1) for node in range(num_nodes)), node_types=node_types)
 
 
 def num_gpus(run: Run) -> int | None:
@@ -44,8 +48,11 @@ def num_gpus(run: Run) -> int | None:
     for groups in (run.info.get("nodes"), settings.get("cluster.groups")):
         if isinstance(groups, list):
             return sum(int(count) * int(gpus) for count, gpus, *_ in groups)
-    nodes, gpus = settings.get("cluster.num_nodes"), settings.get("cluster.gpus_per_node")
-    return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
+    num_nodes = settings.get("cluster.num_nodes")
+    gpus_per_node = settings.get("cluster.gpus_per_node")
+    if isinstance(num_nodes, int) and isinstance(gpus_per_node, int):
+        return num_nodes * gpus_per_node
+    return None
 
 
 def steady_gpus(run: Run) -> int | None:
@@ -70,8 +77,10 @@ def start_delay(run: Run) -> Delay:
     def delay(job: str, application: str, nodes: Sequence[int], time: float) -> float:
         if has_free_starts and first_starts.get(job) == time:
             return 0.0
-        from_settings = delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
-        return recorded.get((job, time), from_settings)
+        if (job, time) in recorded:
+            return recorded[job, time]
+        gpu_type = types[nodes[0]].name if types and nodes else ANY.name
+        return delays.of(application, gpu_type)
 
     return delay
 
@@ -86,8 +95,8 @@ class Pauses:
     def __init__(self, run: Run, num_nodes: int) -> None:
         engine = run.info.get("config", {}).get("engine", {})
         settings = dict(engine.get("checkpoints") or {})
-        known = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
-        self._rules = Checkpoints(**settings) if known else None
+        has_checkpoints = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
+        self._rules = Checkpoints(**settings) if has_checkpoints else None
         self._delay = start_delay(run)
         self._start = run.result.start_time
         self._failures = sorted(outage.time for outage in run.result.outage_records if outage.time >= self._start)
@@ -104,8 +113,10 @@ class Pauses:
     def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield the start and the end of each stop for a checkpoint during a stay [s]."""
         reached = stay.start
-        for begin, end in sorted(self._stops(stay, application)):
-            start, reached = max(begin, reached), max(min(end, stay.end), reached)
+        for stop_start, stop_end in sorted(self._stops(stay, application)):
+            # Stops can overlap, and reach beyond the stay.
+            start = max(stop_start, reached)
+            reached = max(min(stop_end, stay.end), reached)
             if reached > start:
                 yield start, reached
 
@@ -115,23 +126,36 @@ class Pauses:
 
     def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield the periods of a stay whose training a failure undid, because it was not saved: start and end [s]."""
-        if (failed := self.failed_at(stay)) is None:
+        failed_at = self.failed_at(stay)
+        if failed_at is None:
             return
         nodes = [slot.node for slot in stay.slots]
-        tenure = stay._replace(start=stay.placed + self._delay(stay.job, application, nodes, stay.placed), end=failed)
-        stops = list(self._stops(tenure, application))
-        begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
-        end = min([stay.end, failed, *(start for start, until in stops if start < failed < until)])
-        if end > max(begin, stay.start):
-            yield max(begin, stay.start), end
+        ready = stay.placed + self._delay(stay.job, application, nodes, stay.placed)
+        # The job had its GPUs until the failure, in this stay and in others with another batch size.
+        tenure = stay._replace(start=ready, end=failed_at)
+        saved_until = ready
+        trained_until = min(stay.end, failed_at)
+        for stop_start, stop_end in self._stops(tenure, application):
+            if stop_end <= failed_at:
+                saved_until = max(saved_until, stop_end)
+            elif stop_start < failed_at:
+                # The job did not train during the checkpoint that the failure interrupted.
+                trained_until = min(trained_until, stop_start)
+        start = max(saved_until, stay.start)
+        if trained_until > start:
+            yield start, trained_until
 
     def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield the recorded checkpoints since a job got its GPUs, and those by interval until its stay ends."""
-        yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
+        for record in self._recorded.get(stay.job, ()):
+            if record.time > stay.placed:
+                yield record.time, record.until
         first, cycle, cost = self.rhythm(stay.job, stay.placed, [slot.node for slot in stay.slots], application)
-        number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
-        while (begin := first + number * cycle) < stay.end:
-            yield begin, begin + cost
+        number = 0
+        if cycle < inf:
+            number = max(int((stay.start - first) // cycle), 0)
+        while (start := first + number * cycle) < stay.end:
+            yield start, start + cost
             number += 1
 
     def rhythm(self, job: str, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
@@ -141,9 +165,10 @@ class Pauses:
         """
         if self._rules is None:
             return inf, inf, 0.0
-        failures = bisect_right(self._failures, placed)  # failures that were known at that time
-        rate = len(set(nodes)) * failure_rate(
-            failures, self._num_nodes, placed - self._start, self._rules.expected_rate
-        )
-        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
-        return placed + self._delay(job, application, nodes, placed) + interval, interval + cost, cost
+        num_failures = bisect_right(self._failures, placed)  # failures that were known at that time
+        rate_of_node = failure_rate(num_failures, self._num_nodes, placed - self._start, self._rules.expected_rate)
+        rate = len(set(nodes)) * rate_of_node
+        interval = self._rules.interval(application, rate)
+        cost = self._rules.cost_of(application)
+        ready = placed + self._delay(job, application, nodes, placed)
+        return ready + interval, interval + cost, cost

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.table import Table
 
 from polluxsim.common.durations import HOUR, clock, length
+from polluxsim.common.phrases import count_range
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
-from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.outcomes import counts_in_words, incomplete, number_of
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
-from polluxsim.statistics.job_values import Rank, ranks
+from polluxsim.statistics.job_values import WaitRank, ranks
 from polluxsim.statistics.metric_lines import change_text, with_interval
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "
 """Parts of a cell in tables of numbers; `frame_of_settings` explains them."""
 
 MOST_RANKS = 40  # largest number of users or queues in a table of ranks
-RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
+RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "p90 waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
 NOT_COMPARED = "times, finish-time fairness and GPU time"  # metrics that are not compared if jobs were not served
@@ -44,9 +44,11 @@ def as_text(table: SettingsTable, width: int = 80) -> str:
     """Return the table in blocks that fit the width [characters]: the means, then the changes, then the notes."""
     width = max(width, LEAST_WIDTH)
     parts = [fill(" ".join(_mean_notes(table)), width), *text_blocks(_means(table), width)]
-    if changes := _changes(table):
+    changes = _changes(table)
+    if changes:
         parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *text_blocks(changes, width)]
-    return "\n\n".join([*parts, *(fill(note, width) for note in _last_notes(table))])
+    parts += [fill(note, width) for note in _last_notes(table)]
+    return "\n\n".join(parts)
 
 
 def as_markdown(table: SettingsTable) -> str:
@@ -56,7 +58,8 @@ def as_markdown(table: SettingsTable) -> str:
 
 def as_latex(table: SettingsTable) -> str:
     """Return the table as LaTeX, for the package booktabs."""
-    return "\n".join([*(f"% {note}" for note in notes(table)), latex(_all_columns(table))])
+    comments = [f"% {note}" for note in notes(table)]
+    return "\n".join([*comments, latex(_all_columns(table))])
 
 
 def as_csv(table: SettingsTable) -> str:
@@ -69,11 +72,12 @@ def as_csv(table: SettingsTable) -> str:
 
 def as_json(table: SettingsTable) -> str:
     """Return `frame_of_settings` as JSON: by setting, its baseline, and the known numbers by metric."""
-    rows = {
-        label: {"baseline": table.baselines[str(label)]}
-        | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
-        for label, row in frame_of_settings(table).iterrows()
-    }
+    rows = {}
+    for label, row in frame_of_settings(table).iterrows():
+        numbers: dict[Any, Any] = {"baseline": table.baselines[str(label)]}
+        for metric, parts in row.groupby(level=0, sort=False):
+            numbers[metric] = parts.droplevel(0).dropna().to_dict()
+        rows[label] = numbers
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
@@ -89,22 +93,29 @@ def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
     the change as a share of the baseline, the ends of its interval (change low, change high) and the number of
     independent pairs. Unknown numbers are nan. `attrs["baselines"]` contains the baseline of each setting.
     """
-    rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
-    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    columns = pd.MultiIndex.from_tuples(keys, names=["metric", "part"])
+    rows = {label: _numbers(table, row) for label, row in table.cells.items()}
+    # Not every setting has every metric. A dict keeps the order of the columns.
+    keys: dict[tuple[str, str], None] = {}
+    for row in rows.values():
+        keys |= dict.fromkeys(row)
+    columns = pd.MultiIndex.from_tuples(list(keys), names=["metric", "part"])
     values = [[row.get(key) for key in keys] for row in rows.values()]
     frame = pd.DataFrame(values, index=list(rows), columns=columns, dtype=float).rename_axis("setting")
     frame.attrs["baselines"] = dict(table.baselines)
     return frame
 
 
-def _parts(table: SettingsTable, row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
-    """Yield the numbers of a row of the table, each after its metric and part."""
+def _numbers(table: SettingsTable, row: Mapping[str, Cell]) -> dict[tuple[str, str], float | None]:
+    """Return the numbers of a row of the table, by metric and part."""
+    numbers: dict[tuple[str, str], float | None] = {}
     for name, cell in row.items():
-        changes = (None,) * 4 if cell.change is None else (*cell.change.estimate, cell.change.num_units)
-        numbers = (*cell.mean.estimate, cell.mean.num_units, *changes)
-        for part, number in zip(PARTS, numbers, strict=True):
-            yield (table.metrics[name].heading, part), number
+        changes: tuple[float | None, ...] = (None,) * 4
+        if cell.change is not None:
+            changes = (*cell.change.estimate, cell.change.num_units)
+        heading = table.metrics[name].heading
+        for part, number in zip(PARTS, (*cell.mean.estimate, cell.mean.num_units, *changes), strict=True):
+            numbers[heading, part] = number
+    return numbers
 
 
 FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_json}
@@ -113,7 +124,8 @@ FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_j
 
 def notes(table: SettingsTable) -> list[str]:
     """Return notes on the table: the number of runs, the baseline, the intervals and the verdict."""
-    means, last = list(_mean_notes(table)), _last_notes(table)
+    means = list(_mean_notes(table))
+    last = _last_notes(table)
     if not _changes(table):
         return [*means, *last]
     if _has_one_run_each(table):
@@ -123,31 +135,42 @@ def notes(table: SettingsTable) -> list[str]:
 
 def _last_notes(table: SettingsTable) -> list[str]:
     """Return the notes on the changes, and the verdict or what a verdict needs. One setting has nothing to judge."""
-    found = list(_change_notes(table)) if _changes(table) else []
+    last_notes = list(_change_notes(table)) if _changes(table) else []
+    has_one_run_each = _has_one_run_each(table)
     if len(table.cells) == 1:
-        if _has_one_run_each(table):
-            found.append(f"An interval needs {LEAST_UNITS} runs with other seeds or workloads.")
-        return found
-    if not _has_one_run_each(table):
-        return [*found, verdict(table)]
+        if has_one_run_each:
+            last_notes.append(f"An interval needs {LEAST_UNITS} runs with other seeds or workloads.")
+        return last_notes
+    if not has_one_run_each:
+        return [*last_notes, verdict(table)]
     needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
-    return [*found, f"{needed} needs {LEAST_FOR_VERDICT}."]
+    return [*last_notes, f"{needed} needs {LEAST_FOR_VERDICT}."]
+
+
+def _all_cells(table: SettingsTable) -> list[Cell]:
+    """Return the cells of all rows."""
+    return [cell for row in table.cells.values() for cell in row.values()]
 
 
 def _has_one_run_each(table: SettingsTable) -> bool:
-    return max((cell.mean.num_runs for row in table.cells.values() for cell in row.values()), default=1) == 1
+    """Return whether no setting has several runs."""
+    return max((cell.mean.num_runs for cell in _all_cells(table)), default=1) == 1
 
 
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
     """Yield the notes on the number of runs and on the intervals of the means."""
-    means = [cell.mean for row in table.cells.values() for cell in row.values()]
-    counts, kinds = sorted({mean.num_units for mean in means}), {mean.units for mean in means}
+    means = [cell.mean for cell in _all_cells(table)]
     if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
         yield from _unserved_notes(table)
         return
-    over = f"{count_range(counts)} {' or '.join(sorted(kinds))}".removesuffix("s" * (counts[-1] == 1))
-    yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
+    counts = sorted({mean.num_units for mean in means})
+    kinds = sorted({mean.units for mean in means})
+    over = f"{count_range(counts)} {' or '.join(kinds)}"
+    if counts[-1] == 1:
+        over = over.removesuffix("s")
+    intervals = ", [95 % interval]" if counts[-1] >= LEAST_UNITS else ""
+    yield f"Means over {over}{intervals}."
     yield from interval_notes(means, "runs", "values")
     yield from _unserved_notes(table)
 
@@ -158,18 +181,17 @@ def _unserved_notes(table: SettingsTable) -> Iterator[str]:
         names = [label for label in table.cells if table.unserved.get(label) == participle]
         yield f"Jobs were {participle} in runs of {', '.join(names)}, so {NOT_COMPARED} are not compared."
     if table.incomplete:
-        counts = [f"{label}: {counts_in_words(found)}" for label, found in table.incomplete.items()]
+        counts = [f"{label}: {counts_in_words(by_reason)}" for label, by_reason in table.incomplete.items()]
         yield f"Jobs that did not complete, over all runs: {'; '.join(counts)}."
 
 
 def _change_notes(table: SettingsTable) -> Iterator[str]:
     """Yield the notes on the intervals of the changes, and on changes without a ratio."""
-    changes = {
-        (label, metric): cell.change
-        for label, row in table.cells.items()
-        for metric, cell in row.items()
-        if cell.change is not None
-    }
+    changes = {}
+    for label, row in table.cells.items():
+        for metric, cell in row.items():
+            if cell.change is not None:
+                changes[label, metric] = cell.change
     if not _has_one_run_each(table):
         yield from interval_notes(changes.values(), "pairs", "log ratios")
     for (label, metric), change in changes.items():
@@ -177,24 +199,30 @@ def _change_notes(table: SettingsTable) -> Iterator[str]:
             yield _zeros_note(label, table.metrics[metric], change)
 
 
-def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterator[str]:
+def interval_notes(measures: Iterable[Measured], units: str, values: str) -> Iterator[str]:
     """Yield notes on intervals: the assumption with few units, and the number of units that an interval lacks.
 
     `units` and `values` are words, like "pairs" and "log ratios".
     """
-    measures = list(found)
+    measures = list(measures)
     counts = sorted({measured.num_units for measured in measures})
-    if few := [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]:
+    few = [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]
+    if few:
         yield f"The intervals of {count_range(few)} {units} assume normal {values}."
-    if missing := [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]:
+    missing = [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]
+    if missing:
         are = "is" if missing == [1] else "are"
-        independent, why = ("independent ", f"; {ONE_UNIT}") if _are_counted_as_one(measures) else ("", "")
+        independent = ""
+        why = ""
+        if _are_counted_as_one(measures):
+            independent = "independent "
+            why = f"; {ONE_UNIT}"
         yield f"An interval needs {LEAST_UNITS} {independent}{units}: {count_range(missing)} {are} missing{why}."
 
 
-def _are_counted_as_one(found: Iterable[Measured]) -> bool:
+def _are_counted_as_one(measures: Iterable[Measured]) -> bool:
     """Return whether there are runs, but too few units, because seeds change nothing."""
-    return any(measured.num_units < min(measured.num_runs, LEAST_FOR_VERDICT) for measured in found)
+    return any(measured.num_units < min(measured.num_runs, LEAST_FOR_VERDICT) for measured in measures)
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
@@ -211,31 +239,36 @@ def _why_no_ratio(change: Measured) -> str:
 
 def verdict(table: SettingsTable) -> str:
     """Return a sentence that lists the differences whose 95 % interval excludes 0."""
-    changes = [
-        (metric.title, label, row[name].change)
-        for name, metric in table.metrics.items()
-        for label, row in table.cells.items()
-        if name in row
-    ]
-    known = [(title, label, change) for title, label, change in changes if change is not None]
-    judged = [(title, label, change) for title, label, change in known if change.is_judged]
+    changes = []  # title of the metric, label of the setting, and change
+    for name, metric in table.metrics.items():
+        for label, row in table.cells.items():
+            change = row[name].change if name in row else None
+            if change is not None:
+                changes.append((metric.title, label, change))
+    judged = [(title, label, change) for title, label, change in changes if change.is_judged]
     if not judged:
-        most = max((change.num_units for _, _, change in known), default=0)
-        missing = max(LEAST_FOR_VERDICT - most, 0)
-        words = f", {missing} more than there are" if missing else ""
-        kind = "independent pairs" if _are_counted_as_one(change for _, _, change in known) else "pairs"
-        return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} {kind} with the same workload and seed{words}."
-    real: dict[str, list[str]] = {}
+        return _what_a_verdict_needs([change for _, _, change in changes])
+    differences: dict[str, list[str]] = {}
     for title, label, change in judged:
         text = change_text(change.estimate.value)
         if change.is_real and not text.startswith("±"):  # a change below the printed digits is no difference
-            real.setdefault(title, []).append(f"{label} ({text})")
-    if not real:
+            differences.setdefault(title, []).append(f"{label} ({text})")
+    if not differences:
         return f"No difference {_against(table)} is real by the 95 % intervals."
-    plural = "s" * (len(judged) > 1)
-    chance = f"of {len(judged)} comparison{plural}, about {0.05 * len(judged):.2g} would look real by chance"
-    words = "; ".join(f"{metric}: {', '.join(labels)}" for metric, labels in real.items())
+    comparisons = number_of(len(judged), "comparison")
+    chance = f"of {comparisons}, about {0.05 * len(judged):.2g} would look real by chance"
+    words = "; ".join(f"{metric}: {', '.join(labels)}" for metric, labels in differences.items())
     return f"Real by the 95 % intervals, {_against(table)}: {words} ({chance})."
+
+
+def _what_a_verdict_needs(changes: Sequence[Measured]) -> str:
+    """Return a sentence on the number of pairs that a verdict needs in addition."""
+    most = max((change.num_units for change in changes), default=0)
+    missing = ""
+    if most < LEAST_FOR_VERDICT:
+        missing = f", {LEAST_FOR_VERDICT - most} more than there are"
+    kind = "independent pairs" if _are_counted_as_one(changes) else "pairs"
+    return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} {kind} with the same workload and seed{missing}."
 
 
 def _against(table: SettingsTable) -> str:
@@ -251,55 +284,56 @@ def measured_change(change: Measured | None) -> str:
     return "–" if change is None or not change.is_known else change_text(*change.estimate)
 
 
-def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
+def comparison_text(comparisons: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
     """Return comparisons as lines of text, with notes on the quantity and its intervals.
 
     Where runs are forks, the comparisons over the whole runs come first, and those from each fork on follow.
     """
     over = ", over the whole run" if from_forks else ""
-    parts = ["\n".join(_comparison_lines(each, over)) for each in found]
-    for part in from_forks:
-        over = f", from the fork at {clock(part.time)} on"
-        note = f"  metrics of jobs are over the {count_range(part.num_jobs)} jobs not complete at the fork"
-        parts += ["\n".join(_comparison_lines(each, over, note)) for each in part.found]
-    changes = [change for each in found for change in each.changes.values()]
+    parts = ["\n".join(_comparison_lines(comparison, over)) for comparison in comparisons]
+    for fork in from_forks:
+        over = f", from the fork at {clock(fork.time)} on"
+        note = f"  metrics of jobs are over the {count_range(fork.num_jobs)} jobs not complete at the fork"
+        parts += ["\n".join(_comparison_lines(comparison, over, note)) for comparison in fork.comparisons]
+    changes = [change for comparison in comparisons for change in comparison.changes.values()]
     below = [f"Changes: {QUANTITY}, with 95 % intervals.", *interval_notes(changes, "pairs", "log ratios")]
     if not any(change.is_judged for change in changes):
         below.append(f"A verdict needs {LEAST_FOR_VERDICT} pairs.")
     return "\n\n".join([*parts, "\n".join(below)])
 
 
-def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str]:
+def _comparison_lines(comparison: Against, over: str, note: str = "") -> Iterator[str]:
     """Yield the lines about a setting; `over` names the part of the runs, and a note stands below the headline."""
-    yield f"{found.setting} against {found.baseline} (baseline){over}"
+    yield f"{comparison.setting} against {comparison.baseline} (baseline){over}"
     if note:
         yield note
-    if found.unserved:
-        yield f"  {NOT_COMPARED} are not compared, because jobs were {found.unserved}"
-    yield from _lines_in_common(found)
-    if not found.changes:
+    if comparison.unserved:
+        yield f"  {NOT_COMPARED} are not compared, because jobs were {comparison.unserved}"
+    yield from _lines_in_common(comparison)
+    if not comparison.changes:
         yield "  no two runs have the same workload and seed"
         return
-    titles = {name: f"{metric.title}{metric.arrow}" for name, metric in found.metrics.items()}
-    width = max(len(titles[name]) for name in found.changes)
-    for metric, change in found.changes.items():
-        pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
+    titles = {name: f"{metric.title}{metric.arrow}" for name, metric in comparison.metrics.items()}
+    width = max(len(titles[name]) for name in comparison.changes)
+    for metric, change in comparison.changes.items():
+        pairs = number_of(change.num_units, "pair")
         zeros = "" if change.is_known else f" (no ratio: {_why_no_ratio(change)})"
         yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
     if not note:
-        yield from _job_lines(found)
+        yield from _job_lines(comparison)
 
 
 COMMON_TITLES = {
     "avg_jct": "mean JCT", "p50_jct": "JCT, median", "p99_jct": "JCT, 99th percentile",
-    "avg_waiting_time": "mean wait in total",
+    "avg_waiting_time": "mean wait in total", "p90_waiting_time": "90th percentile wait",
 }  # fmt: skip
 """Titles of metrics over the jobs that complete in both runs of a pair."""
 
 
-def _lines_in_common(found: Against) -> Iterator[str]:
+def _lines_in_common(comparison: Against) -> Iterator[str]:
     """Yield lines on the jobs that complete in both runs of a pair, and on the other jobs."""
-    if (common := found.in_common) is None:
+    common = comparison.in_common
+    if common is None:
         return
     number = sum(next(iter(common.others.values())).values())
     yield f"  jobs that complete in both runs of a pair: {common.num_jobs:,}; {number_of(number, 'other job')}:"
@@ -307,7 +341,7 @@ def _lines_in_common(found: Against) -> Iterator[str]:
         yield f"    {label}: {counts_in_words(counts)}"
     if not common.changes:
         return
-    if not found.unserved:
+    if not comparison.unserved:
         yield "  metrics of jobs are over the jobs that complete in both"
         return
     yield "  over the jobs that complete in both:"
@@ -319,47 +353,70 @@ def _lines_in_common(found: Against) -> Iterator[str]:
         yield f"    {COMMON_TITLES[name]:<{width}} ↓  {measured_change(change):>9}, {pairs}"
 
 
-def _job_lines(found: Against) -> Iterator[str]:
+def _job_lines(comparison: Against) -> Iterator[str]:
     """Yield lines on the jobs that take longer than under the baseline."""
-    longer = sum(gain.seconds > 0 for gain in found.jobs)
-    if found.jobs:
-        shorter = f"  {len(found.jobs) - longer} of {len(found.jobs)} jobs take no longer"
-        yield f"{shorter}, these lose most:" if longer else shorter
-    several = len({gain.run for gain in found.jobs}) > 1
-    for gain in found.jobs[: -MOST_JOBS - 1 : -1]:
+    num_longer = sum(1 for gain in comparison.jobs if gain.seconds > 0)
+    if comparison.jobs:
+        headline = f"  {len(comparison.jobs) - num_longer} of {len(comparison.jobs)} jobs take no longer"
+        if num_longer:
+            headline += ", these lose most:"
+        yield headline
+    has_several_runs = len({gain.run for gain in comparison.jobs}) > 1
+    # The jobs are in rising order.
+    for gain in comparison.jobs[: -MOST_JOBS - 1 : -1]:
         if gain.seconds > 0:
-            yield f"    {gain.job} by {length(gain.seconds)}{f', in {gain.run}' if several else ''}"
+            run = f", in {gain.run}" if has_several_runs else ""
+            yield f"    {gain.job} by {length(gain.seconds)}{run}"
 
 
 def _means(table: SettingsTable) -> Lines:
     """Return the table of means: a line for each setting, after the line of the metrics."""
-    lines = [["", *(f"{metric.heading}{metric.arrow}" for metric in table.metrics.values())]]
+    headings = [f"{metric.heading}{metric.arrow}" for metric in table.metrics.values()]
+    lines = [["", *headings]]
     for label, row in table.cells.items():
-        cells = [row.get(metric) for metric in table.metrics]
-        lines.append([label, *("–" if cell is None else _mean(cell.mean, is_bound=cell.is_bound) for cell in cells)])
+        line = [label]
+        for metric in table.metrics:
+            cell = row.get(metric)
+            line.append("–" if cell is None else _mean(cell.mean, is_bound=cell.is_bound))
+        lines.append(line)
     return lines
 
 
 def _changes(table: SettingsTable) -> Lines:
     """Return the table of changes, without the baselines; empty if there are only baselines."""
-    lines = [["", *(f"{metric.title}{metric.arrow}" for metric in table.metrics.values())]]
+    headings = [f"{metric.title}{metric.arrow}" for metric in table.metrics.values()]
+    lines = [["", *headings]]
     for label, row in table.cells.items():
-        if table.baselines[label] != label:
-            cells = [row.get(metric) for metric in table.metrics]
-            lines.append([label, *("–" if cell is None else measured_change(cell.change) for cell in cells)])
+        if table.baselines[label] == label:
+            continue
+        line = [label]
+        for metric in table.metrics:
+            cell = row.get(metric)
+            line.append("–" if cell is None else measured_change(cell.change))
+        lines.append(line)
     return lines if len(lines) > 1 else []
 
 
 def _all_columns(table: SettingsTable) -> Lines:
     """Return the table of means, with a column of changes beside each metric."""
-    means, changes = _means(table), {line[0]: line[1:] for line in _changes(table)}
+    means = _means(table)
+    changes = {line[0]: line[1:] for line in _changes(table)}
     if not changes:
         return means
-    lines = [["", *(cell for name in means[0][1:] for cell in (name, "change"))]]
+    num_metrics = len(table.metrics)
+    # The first line of the means is the head.
+    headings = ["change"] * num_metrics
+    lines = [["", *_alternating(means[0][1:], headings)]]
     for label, *cells in means[1:]:
-        other = changes.get(label, ["baseline"] * len(cells))
-        lines.append([label, *(cell for pair in zip(cells, other, strict=True) for cell in pair)])
+        lines.append([label, *_alternating(cells, changes.get(label, ["baseline"] * num_metrics))])
     return lines
+
+
+def _alternating(means: Sequence[str], changes: Sequence[str]) -> Iterator[str]:
+    """Yield the first mean, the first change, the second mean, and so on."""
+    for mean, change in zip(means, changes, strict=True):
+        yield mean
+        yield change
 
 
 def _mean(measured: Measured, *, is_bound: bool) -> str:
@@ -367,8 +424,10 @@ def _mean(measured: Measured, *, is_bound: bool) -> str:
     value, low, high = measured.estimate
     if not isfinite(value):
         return "∞"
-    digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
-    text = with_interval(value, low, high, lambda number: f"{number:.{digits}f}".replace("-", "−"))
+    num_digits = 0
+    if value:
+        num_digits = max(0, 2 - floor(log10(abs(value))))
+    text = with_interval(value, low, high, lambda number: f"{number:.{num_digits}f}".replace("-", "−"))
     return f"≥ {text}" if is_bound else text
 
 
@@ -377,15 +436,23 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
 
     The rows have the order of the first setting. Raise InvalidInputError if no job has a user or queue.
     """
-    found = {name: ranks(results, by) for name, results in settings.items()}
-    names = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
-    lines = [[by, "jobs", *(f"{setting}\n{column}" for setting in found for column in RANK_COLUMNS)]]
-    for name in names[:MOST_RANKS]:
-        of_settings = [ranked.get(name) for ranked in found.values()]
-        jobs = max(rank.jobs for rank in of_settings if rank is not None)
-        lines.append([name, str(jobs), *(cell for rank in of_settings for cell in _rank_cells(rank))])
-    more = len(names) - MOST_RANKS
+    ranks_by_setting = {name: ranks(results, by) for name, results in settings.items()}
+    names: dict[str, None] = {}
+    for ranked in ranks_by_setting.values():
+        names |= dict.fromkeys(ranked)
+    head = [by, "jobs"]
+    for setting in ranks_by_setting:
+        head += [f"{setting}\n{column}" for column in RANK_COLUMNS]
+    lines = [head]
+    for name in list(names)[:MOST_RANKS]:
+        ranks_of_name = [ranked.get(name) for ranked in ranks_by_setting.values()]
+        num_jobs = max(rank.jobs for rank in ranks_of_name if rank is not None)
+        line = [name, str(num_jobs)]
+        for rank in ranks_of_name:
+            line += _rank_cells(rank)
+        lines.append(line)
     title = f"By {by}, longest mean time to the first GPU first"
+    more = len(names) - MOST_RANKS
     notes = [f"and {more} more"] if more > 0 else []
     for setting, results in settings.items():
         lost = Counter[str]()
@@ -396,9 +463,9 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
     return boxed(lines, title, caption="\n".join(notes))
 
 
-def _rank_cells(rank: Rank | None) -> list[str]:
+def _rank_cells(rank: WaitRank | None) -> list[str]:
     if rank is None:
         return ["–"] * len(RANK_COLUMNS)
-    times = (rank.wait, rank.total_wait, rank.jct)
+    times = (rank.wait, rank.total_wait, rank.p90_wait, rank.jct)
     cells = ["–" if time is None else f"{time / HOUR:.2f}" for time in times]
     return [str(rank.place), *cells, f"{rank.gpu_seconds / HOUR:.1f}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -15,14 +15,16 @@ from polluxsim.metrics.declared import UserValues
 from polluxsim.metrics.outcomes import NEVER_SUBMITTED, counts_in_words, number_of
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import RoundRecord
-from polluxsim.statistics.metric_lines import Line, baseline_note, difference, metric_lines
+from polluxsim.statistics.metric_lines import MetricLine, baseline_note, difference, metric_lines
 
 MOST_NAMES = 3  # largest number of jobs that a cell names
 LEAST_BESIDE_NAMES = 20  # least room for values and borders beside the names of the metrics [characters]
 MOST_COLUMNS = 4  # most runs side by side; more runs are shown by their settings
 
 MOST_POINTS = 400  # largest number of points in the drawing of active jobs
-WIDTH, HEIGHT = 600, 60  # size of this drawing [px]
+# Size of this drawing [px]
+WIDTH = 600
+HEIGHT = 60
 
 COLOURS = {"better": "green", "worse": "red"}  # of differences
 
@@ -32,7 +34,7 @@ class SideBySide:
 
     `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown. `bases` contains, for each run,
     the index of the run that it is compared with, in per cent; by default runs are not compared. `user_values` contains
-    the values of the user's metrics.
+    the values of the user's metrics, and `is_shown` tells which shipped metrics are shown, by name.
     """
 
     def __init__(
@@ -41,10 +43,13 @@ class SideBySide:
         gpus: Sequence[int | None] = (),
         bases: Sequence[int] = (),
         user_values: Sequence[UserValues] = (),
+        is_shown: Callable[[str], bool] = lambda field: True,
     ) -> None:
-        cells = compared_cells(list(summaries.values()), gpus, bases, user_values)
+        cells = compared_cells(list(summaries.values()), gpus, bases, user_values, is_shown)
         self._labels = list(cells)
-        self._columns = [(name, [texts[run] for texts in cells.values()]) for run, name in enumerate(summaries)]
+        self._columns = []
+        for run, name in enumerate(summaries):
+            self._columns.append((name, [texts[run] for texts in cells.values()]))
         self._notes = list(_notes(summaries, bases))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -63,22 +68,29 @@ class SideBySide:
 
     def html(self) -> str:
         """Return the table as HTML for a notebook. Many runs have a row each."""
-        lines = [["", *self._labels], *([name, *(cell.plain for cell in cells)] for name, cells in self._columns)]
+        rows = [["", *self._labels]]
+        for name, cells in self._columns:
+            texts = [cell.plain for cell in cells]
+            rows.append([name, *texts])
         if len(self._columns) <= MOST_COLUMNS:
-            lines = [list(line) for line in zip(*lines, strict=True)]
-        return html(lines, self._notes, "left; white-space: pre")
+            rows = [list(column) for column in zip(*rows, strict=True)]
+        return html(rows, self._notes, "left; white-space: pre")
 
     def _block(self, columns: Sequence[tuple[str, list[Text]]], width: int) -> Table:
         """Return a table of some runs. The names of the metrics are wrapped if a screen of `width` is very narrow."""
-        head = ["", *(name for name, _ in columns)]
-        table = boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
-        table.columns[0].no_wrap = width >= max(map(len, self._labels)) + LEAST_BESIDE_NAMES
+        names = [name for name, _ in columns]
+        values = [cells for _, cells in columns]
+        rows = zip(self._labels, *values, strict=True)
+        table = boxed([["", *names], *rows])
+        longest = max(map(len, self._labels))
+        table.columns[0].no_wrap = width >= longest + LEAST_BESIDE_NAMES
         return table
 
 
 def _notes(summaries: Mapping[str, Summary], bases: Sequence[int]) -> Iterator[str]:
     """Yield notes on the baselines, on the jobs that the means leave out, and on runs that leave out other jobs."""
-    if note := baseline_note(list(summaries), bases):
+    note = baseline_note(list(summaries), bases)
+    if note:
         yield note
     runs = list(summaries.values())
     for name, run in summaries.items():
@@ -86,14 +98,17 @@ def _notes(summaries: Mapping[str, Summary], bases: Sequence[int]) -> Iterator[s
             where = f" of {name}" if len(runs) > 1 else ""
             number = f"{len(run.left_out):,} of {number_of(run.num_jobs, 'job')}"
             yield f"Means{where} leave out {number}: {_why_left_out(run)}."
+    # `bases` is empty if the runs are not compared.
     if any(runs[base].left_out != run.left_out for run, base in zip(runs, bases, strict=False)):
         yield "Times over different jobs are not compared; 'polluxsim compare' compares the jobs that complete in both."
 
 
 def _why_left_out(run: Summary) -> str:
     """Return the numbers of jobs that the means of a run leave out, by reason."""
+    names_by_reason = {"cancelled": run.cancelled, "rejected": run.rejected, "failed": run.failed}
     counts = {NEVER_SUBMITTED: len(run.not_submitted)}
-    for reason, names in (("cancelled", run.cancelled), ("rejected", run.rejected), ("failed", run.failed)):
+    for reason, names in names_by_reason.items():
+        # A job that was never submitted can be cancelled. It counts once.
         counts[reason] = len(set(names) - set(run.not_submitted))
     return counts_in_words(counts)
 
@@ -103,29 +118,36 @@ def compared_cells(
     gpus: Sequence[int | None] = (),
     bases: Sequence[int] = (),
     user_values: Sequence[UserValues] = (),
+    is_shown: Callable[[str], bool] = lambda field: True,
 ) -> dict[str, list[Text]]:
     """Return the cells of each metric for all runs, by the label of the metric. Parameters are as for `SideBySide`.
 
     A cell has the value, the names of the jobs that it counts, and the difference from the run of `bases`.
     """
-    found = {}
-    for line in metric_lines(runs, gpus, user_values):
+    cells_by_label = {}
+    for line in metric_lines(runs, gpus, user_values, is_shown):
         cells = []
         for index, (run, text) in enumerate(zip(runs, line.texts, strict=True)):
-            change, verdict = difference(line, index, bases[index]) if bases else ("", "")
-            coloured = (f" {change:>8}", COLOURS.get(verdict, "")) if change else ""
-            cells.append(Text.assemble(text, _job_names(run, line), coloured))
-        found[f"{'  ' * line.metric.is_part}{line.title}"] = cells
-    return found
+            cell = Text.assemble(text, _job_names(run, line))
+            if bases:
+                change, verdict = difference(line, index, bases[index])
+                if change:
+                    cell.append(f" {change:>8}", COLOURS.get(verdict, ""))
+            cells.append(cell)
+        indent = "  " if line.metric.is_part else ""
+        cells_by_label[indent + line.title] = cells
+    return cells_by_label
 
 
-def _job_names(run: Summary, line: Line) -> str:
+def _job_names(run: Summary, line: MetricLine) -> str:
     """Return the names of the jobs that a metric counts, like jobs that were cut off; "" for other metrics."""
     names = getattr(run, line.field, None)
     if not isinstance(names, tuple) or not names:
         return ""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f": {', '.join(names[:MOST_NAMES])}{more}"
+    text = f": {', '.join(names[:MOST_NAMES])}"
+    if len(names) > MOST_NAMES:
+        text += f" and {len(names) - MOST_NAMES} more"
+    return text
 
 
 def crowd_html(rounds: Sequence[RoundRecord]) -> str:
@@ -135,15 +157,18 @@ def crowd_html(rounds: Sequence[RoundRecord]) -> str:
     """
     if len(rounds) < 2:
         return ""
-    thinned = rounds[:: -(-len(rounds) // MOST_POINTS)]
-    start, end = rounds[0].time, rounds[-1].time
+    # Every nth round, rounded up so that there are never more points than the limit
+    step = -(-len(rounds) // MOST_POINTS)
+    start = rounds[0].time
+    end = rounds[-1].time
     most = max(record.active_jobs for record in rounds)
-    points = "".join(
-        f"H{(record.time - start) / (end - start) * WIDTH:.1f}V{HEIGHT * (1 - record.active_jobs / most):.1f}"
-        for record in thinned
-    )
+    points = ""
+    for record in rounds[::step]:
+        x = (record.time - start) / (end - start) * WIDTH
+        y = HEIGHT * (1 - record.active_jobs / most)
+        points += f"H{x:.1f}V{y:.1f}"
     path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="#7986cb"/>'
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
-    what = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
-    return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{NOTE}">{what}</div>'
+    label = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
+    return f'<svg {view} style="{style}" role="img" aria-label="{label}">{path}</svg><div style="{NOTE}">{label}</div>'

@@ -31,13 +31,16 @@ def text_blocks(lines: Lines, width: int) -> Iterator[str]:
     """Yield the columns in blocks that fit the width [characters]. Each block begins with the column of names."""
     label_width = min(max(len(line[0]) for line in lines), WIDEST_LABEL, width // 2)
     labels = [wrap(line[0], label_width) or [""] for line in lines]
+    cells_of_lines = [line[1:] for line in lines]
+    columns = zip(*cells_of_lines, strict=True)
     block: list[list[str]] = []
     used = label_width
-    for column in zip(*(line[1:] for line in lines), strict=True):
+    for column in columns:
         column_width = max(map(len, column))
         if block and used + len(GAP) + column_width > width:
             yield _block(labels, label_width, block)
-            block, used = [], label_width
+            block = []
+            used = label_width
         block.append([cell.rjust(column_width) for cell in column])
         used += len(GAP) + column_width
     yield _block(labels, label_width, block)
@@ -45,10 +48,11 @@ def text_blocks(lines: Lines, width: int) -> Iterator[str]:
 
 def _block(labels: Sequence[Sequence[str]], label_width: int, columns: Sequence[Sequence[str]]) -> str:
     """Return lines of text: the names, wrapped to lines of `label_width` characters, and the padded columns."""
-    found = []
-    for (first, *rest), *cells in zip(labels, *columns, strict=True):
-        found += [GAP.join([first.ljust(label_width), *cells]).rstrip(), *(f"  {line}" for line in rest)]
-    return "\n".join(found)
+    lines = []
+    for (first, *continuations), *cells in zip(labels, *columns, strict=True):
+        lines.append(GAP.join([first.ljust(label_width), *cells]).rstrip())
+        lines += [f"  {text}" for text in continuations]
+    return "\n".join(lines)
 
 
 def markdown(lines: Lines) -> str:
@@ -59,8 +63,14 @@ def markdown(lines: Lines) -> str:
     | --- | ---: |
     | a\|b | 1.2 |
     """
-    head, *rows = [[cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] + ["---:"] * (len(head) - 1), *rows])
+    rows = []
+    for line in lines:
+        cells = [cell.replace("|", r"\|").replace("\n", " ") for cell in line]
+        rows.append(f"| {' | '.join(cells)} |")
+    num_numbers = len(lines[0]) - 1
+    rule = f"| {' | '.join(['---'] + ['---:'] * num_numbers)} |"
+    rows.insert(1, rule)
+    return "\n".join(rows)
 
 
 def latex(lines: Lines) -> str:
@@ -69,16 +79,20 @@ def latex(lines: Lines) -> str:
     >>> print(latex([["", "share"], ["a_{b}", "50 %"]]).splitlines()[4])
     a\_\{b\} & 50 \% \\
     """
-    head, *rows = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines]
+    rows = []
+    for line in lines:
+        cells = [cell.translate(_LATEX) for cell in line]
+        rows.append(" & ".join(cells) + r" \\")
     begin = rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
+    return "\n".join([begin, r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def html(lines: Lines, notes: Iterable[str] = (), names: str = "left") -> str:
     """Return the lines as HTML for a notebook, with notes below. `names` is the style of the first column."""
     rows = ""
     for index, line in enumerate(lines):
-        tag, styles = "td" if index else "th", [names] + ["right"] * (len(line) - 1)
+        tag = "td" if index else "th"
+        styles = [names] + ["right"] * (len(line) - 1)
         cells = zip(styles, map(escape, line), strict=True)
         row = "".join(f'<{tag} style="{_CELL} {style}">{cell}</{tag}>' for style, cell in cells)
         rows += f"<tr>{row}</tr>"

@@ -76,8 +76,8 @@ def events(run: Run) -> Iterator[Event]:
         lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
         yield from jobs.stay(stay, [*slices, *lost])
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
-            for each in slices:
-                yield {**tracks.of(slot, lane), **each}
+            for event in slices:
+                yield {**tracks.of(slot, lane), **event}
         # The arrow ends at the first slice on new GPUs; a later slice may begin because only the batch size changed.
         if slices and stay.came_from is not None and stay.start == stay.placed:
             flows += 1
@@ -92,17 +92,20 @@ def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
     """Write the timeline of a run, gzipped or plain, and return its number of slices. Equal runs give equal bytes."""
-    slices = 0
+    num_slices = 0
     with _text(path, packed=packed) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         separator = ""
         for event in events(run):
             file.write(separator + json.dumps(event, separators=(",", ":"), ensure_ascii=False))
             separator = ",\n"
-            slices += event["ph"] == "X"
+            if event["ph"] == "X":
+                num_slices += 1
         about = {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
+        if run.origin is not None:
+            about["second 0"] = run.origin.time.isoformat()
         file.write(f'\n],"otherData":{json.dumps(about, ensure_ascii=False)}}}\n')
-    return slices
+    return num_slices
 
 
 @contextmanager
@@ -110,7 +113,8 @@ def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
     """Open a file for writing text, gzipped or plain."""
     with ExitStack() as stack:
         file: Any = stack.enter_context(path.open("wb"))
-        if packed:  # without the time and the name of the file, which would change the bytes
+        if packed:
+            # Without the name and the time of the file, so that equal runs give equal bytes
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
 
@@ -119,7 +123,8 @@ class _Tracks:
     """The process and the threads of every GPU. A GPU has one thread for each job that it can have at once."""
 
     def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
-        self._sizes, self._lanes = cluster.gpus_per_node, lanes
+        self._sizes = cluster.gpus_per_node
+        self._lanes = lanes
         self._first_tids = list(accumulate(self._sizes, initial=CLUSTER_PID + 1 + cluster.num_nodes))  # by node
 
     def of(self, slot: Slot, lane: int = 0) -> Event:
@@ -130,7 +135,8 @@ class _Tracks:
     @property
     def first_free(self) -> tuple[int, int]:
         """Return the numbers of the first process and thread that are free."""
-        return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + (self._lanes - 1) * sum(self._sizes)
+        last_lane = self._lanes - 1
+        return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + last_lane * sum(self._sizes)
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of all tracks, in their order."""
@@ -142,7 +148,8 @@ class _Tracks:
             yield _meta("process_sort_index", process, sort_index=node + 1)
             for gpu, lane in product(range(gpus), range(self._lanes)):
                 thread = self.of(Slot(node, gpu), lane)
-                yield _meta("thread_name", thread, name=f"GPU {gpu}, job {lane + 1}" if lane else f"GPU {gpu}")
+                name = f"GPU {gpu}, job {lane + 1}" if lane else f"GPU {gpu}"
+                yield _meta("thread_name", thread, name=name)
                 yield _meta("thread_sort_index", thread, sort_index=gpu * self._lanes + lane)
 
 
@@ -150,7 +157,9 @@ class _JobTracks:
     """A track for every submitted job of a run: threads of one process, numbered from `first_tid`."""
 
     def __init__(self, result: Result, pid: int, first_tid: int) -> None:
-        self._result, self._jobs, self._process = result, submitted(result), {"pid": pid}
+        self._result = result
+        self._jobs = submitted(result)
+        self._process = {"pid": pid}
         self._tracks = {job.job: {"pid": pid, "tid": first_tid + number} for number, job in enumerate(self._jobs)}
         self._idle_since = {job.job: lifetime(result, job)[0] for job in self._jobs}
 
@@ -165,12 +174,12 @@ class _JobTracks:
 
     def stay(self, stay: Stay, slices: Iterable[Event]) -> Iterator[Event]:
         """Yield the wait of a job before a stay, and the slices of the stay; stays of one job come in order."""
-        if (track := self._tracks.get(stay.job)) is None:
+        if stay.job not in self._tracks:
             return
         yield from self._waited(stay.job, stay.start)
         self._idle_since[stay.job] = stay.end
-        for each in slices:
-            yield {**track, **each}
+        for event in slices:
+            yield {**self._tracks[stay.job], **event}
 
     def losses(self) -> Iterator[Event]:
         """Yield a mark for each loss of all GPUs because nodes went down."""
@@ -192,7 +201,8 @@ class _JobTracks:
     def _waited(self, job: str, until: float) -> Iterator[Event]:
         """Yield the wait of a job that ends at a time [s], if it was without GPUs."""
         since = _microseconds(self._idle_since[job])
-        if (waited := _microseconds(until) - since) > 0:
+        waited = _microseconds(until) - since
+        if waited > 0:
             yield {"ph": "X", "name": "waiting", "cat": "wait", "ts": since, "dur": waited, **self._tracks[job]}
 
 
@@ -209,8 +219,10 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
     }
     if stay.lanes:
         args["speed beside others"] = round(stay.speed, 4)
-    start, ready, end = (_microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
-    ready = min(max(start, ready), end)
+    start = _microseconds(stay.start)
+    end = _microseconds(stay.end)
+    # A batch size can change during the restart delay. So the delay can reach into this stay, or beyond it.
+    ready = min(max(start, _microseconds(stay.placed + delay)), end)
     if ready > start:
         name = "restart" if stay.restarts else "start"
         yield {"ph": "X", "name": name, "cat": "restart", "ts": start, "dur": ready - start, "args": args}
@@ -219,6 +231,7 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
 
 
 def _slice(name: str, start: float, end: float) -> Event:
+    """Return a slice between two times [s], without its track."""
     first = _microseconds(start)
     return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": _microseconds(end) - first}
 
@@ -226,22 +239,30 @@ def _slice(name: str, start: float, end: float) -> Event:
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
     """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
     last = max(_microseconds(old.end) - 1, _microseconds(old.start))
-    start, end = (tracks.of(stay.slots[0], *stay.lanes[:1]) for stay in (old, new))
-    yield {"ph": "s", **FLOW, "id": number, **start, "ts": last}
-    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **end, "ts": _microseconds(new.start)}
+    yield {"ph": "s", **FLOW, "id": number, **_first_track(old, tracks), "ts": last}
+    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **_first_track(new, tracks), "ts": _microseconds(new.start)}
+
+
+def _first_track(stay: Stay, tracks: _Tracks) -> Event:
+    """Return the process and the thread of the first GPU of a stay."""
+    lane = stay.lanes[0] if stay.lanes else 0
+    return tracks.of(stay.slots[0], lane)
 
 
 def _fork_mark(run: Run) -> Iterator[Event]:
     """Yield a mark for the fork of a run, with the sentence of `why`."""
-    if (fork := fork_of(run.info)) is not None:
+    fork = fork_of(run.info)
+    if fork is not None:
         track = {"pid": CLUSTER_PID, "tid": CLUSTER_PID, "ts": _microseconds(fork["time"])}
         yield {"ph": "i", "s": "g", "name": fork_sentence(run), "cat": "fork", **track}
 
 
 def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
     """Yield a mark for each outage of a node, with the sentence of `why`, and a slice for each GPU that is down."""
+    end_time = run.result.end_time
     for outage in run.result.outage_records:
-        start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
+        start = _microseconds(min(outage.time, end_time))
+        end = _microseconds(min(outage.until, end_time))
         yield {
             "ph": "i",
             "s": "p",
@@ -249,7 +270,7 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
             "cat": "outage",
             **tracks.of(Slot(outage.node, 0)),
             "ts": start,
-            "args": {"what": outage_sentence(outage, run.result.end_time)},
+            "args": {"what": outage_sentence(outage, end_time)},
         }
         if end > start:
             for gpu in range(outage.gpus):
@@ -259,10 +280,12 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
 
 def _counters(run: Run) -> Iterator[Event]:
     """Yield the counters of every round, and zeros when the cluster becomes idle and rounds stop."""
-    active, rounds = active_jobs(run.result), run.result.round_records
+    rounds = run.result.round_records
+    active = active_jobs(run.result)
     idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
+    waiting = waiting_jobs(run.result).at([record.time for record in rounds])
     rented = is_rented(run)
-    for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
+    for record, queue in zip(rounds, waiting, strict=True):
         while idle and idle[0] < record.time:
             yield from _counted(idle.popleft(), COUNTERS, NO_COUNTS)
         values = (int(queue), record.active_jobs, record.gpus_in_use, record.efficiency)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from polluxsim.measure.recorder import NoiseScale, Recorder
+from polluxsim.measure.recorder import NoiseScaleEstimate, Recorder
 
-__all__ = ["NoiseScale", "Recorder"]
+__all__ = ["NoiseScaleEstimate", "Recorder"]

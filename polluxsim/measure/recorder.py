@@ -40,10 +40,12 @@ class SquaredNorms(NamedTuple):
     def estimates(self) -> tuple[float, float]:
         """Return unbiased estimates of |G|² and tr Σ, which may be negative."""
         part, whole, small, large = self
-        return (large * whole - small * part) / (large - small), (part - whole) / (1 / small - 1 / large)
+        sqr = (large * whole - small * part) / (large - small)
+        trace = (part - whole) / (1 / small - 1 / large)
+        return sqr, trace
 
 
-class NoiseScale(NamedTuple):
+class NoiseScaleEstimate(NamedTuple):
     """Noise scale of the gradients of several steps."""
 
     sqr: float  # mean of the estimates of |G|², at least 0
@@ -56,7 +58,7 @@ class NoiseScale(NamedTuple):
         return self.trace / self.sqr if self.sqr else inf
 
 
-def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
+def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScaleEstimate:
     """Return the noise scale of one or more steps.
 
     The ratio of the estimates of a single step is biased. Both estimates are therefore averaged before the division.
@@ -64,14 +66,15 @@ def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
     Empirical Model of Large-Batch Training", appendix A.1.
 
     >>> noise_scale([SquaredNorms(part=3.0, whole=2.0, part_size=1, batch_size=2)] * 2)
-    NoiseScale(sqr=1.0, trace=2.0, standard_error=0.0)
+    NoiseScaleEstimate(sqr=1.0, trace=2.0, standard_error=0.0)
     """
     sqr, trace = np.array([step.estimates() for step in steps]).T
-    mean_sqr, mean_trace = max(float(sqr.mean()), 0.0), max(float(trace.mean()), 0.0)
+    mean_sqr = max(float(sqr.mean()), 0.0)
+    mean_trace = max(float(trace.mean()), 0.0)
     if len(steps) < 2 or mean_sqr == 0.0:
-        return NoiseScale(mean_sqr, mean_trace, inf)
+        return NoiseScaleEstimate(mean_sqr, mean_trace, inf)
     residuals = trace - mean_trace / mean_sqr * sqr
-    return NoiseScale(mean_sqr, mean_trace, float(residuals.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
+    return NoiseScaleEstimate(mean_sqr, mean_trace, float(residuals.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
 
 
 OF_FOLDER = {"source": "measured with polluxsim.measure", "license": "unknown"}
@@ -84,27 +87,34 @@ WARM_UP = 3  # first steps of a setting that are not counted, because they compi
 
 
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
-    """Return the text of each table of step times; rows in the folder that were not measured again are kept."""
+    """Return the text of each table of step times; rows in the folder that were not measured again stay."""
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
-    rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
+    # A new row replaces the one with the same placement and batch size.
+    newest = {(row.gpus_by_node, row.atomic_batch_size): row for row in [*before, *steps]}
+    rows = sorted(newest.values())
     groups = defaultdict[tuple[int, int, int], list[PlacementRow]](list)  # by nodes, GPUs and atomic batch size
     for row in rows:
         groups[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
-    means = [
-        (*counts, fmean(row.step_time for row in group), fmean(row.sync_time for row in group))
-        for counts, group in sorted(groups.items())
-    ]
-    placed = [("".join(map(str, row.gpus_by_node)), *row[1:]) for row in rows]
+    means = []
+    for (num_nodes, num_replicas, atomic_batch_size), group in sorted(groups.items()):
+        step_time = fmean(row.step_time for row in group)
+        sync_time = fmean(row.sync_time for row in group)
+        means.append((num_nodes, num_replicas, atomic_batch_size, step_time, sync_time))
+    placements = []
+    for row in rows:
+        placement = "".join(map(str, row.gpus_by_node))
+        placements.append((placement, row.atomic_batch_size, row.step_time, row.sync_time))
     return {
-        path: _table(("placement", *STEP_COLUMNS), placed),
+        path: _table(("placement", *STEP_COLUMNS), placements),
         folder / SCALABILITY: _table(("num_nodes", "num_replicas", *STEP_COLUMNS), means),
     }
 
 
 def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     """Return a table as the text of a CSV file."""
-    return "".join(f"{','.join(map(str, row))}\n" for row in (columns, *rows))
+    lines = [",".join(map(str, row)) for row in (columns, *rows)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
@@ -141,7 +151,9 @@ class Recorder:
         if Path(application).name != application or application in ("", "..") or init_batch_size < 1:
             given = f"application {application!r}, init_batch_size {init_batch_size}"
             raise InvalidConfigError(f"Recorder: {given}; give the name of a folder, and a batch size of at least 1")
-        self._application, self._init_batch_size, self._clock = application, init_batch_size, clock
+        self._application = application
+        self._init_batch_size = init_batch_size
+        self._clock = clock
         # Times of steps [s] by (synchronised, GPUs on each node, examples per GPU).
         self._times = defaultdict[tuple[bool, tuple[int, ...], int], list[float]](list)
         self._gradients: list[SquaredNorms] = []  # of the present epoch
@@ -196,13 +208,14 @@ class Recorder:
                 )
         if not 1 <= part_size < batch_size:
             raise InvalidConfigError(f"gradients: part_size={part_size}, must be at least 1 and below {batch_size=}")
-        if batch_size < self._init_batch_size or any(before.batch_size != batch_size for before in self._gradients[:1]):
+        is_other_size = bool(self._gradients) and self._gradients[0].batch_size != batch_size
+        if batch_size < self._init_batch_size or is_other_size:
             raise InvalidConfigError(
                 f"gradients: batch_size={batch_size}, must be the same in an epoch and at least {self._init_batch_size}"
             )
         self._gradients.append(norms)
 
-    def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
+    def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScaleEstimate:
         """End an epoch of a training with one batch size; return its noise scale.
 
         Epochs are compared by number between batch sizes. At a larger batch size, call this once the progress, steps
@@ -219,12 +232,16 @@ class Recorder:
         if steps < 1 or not self._gradients:
             given = f"{steps} steps with {len(self._gradients)} recorded gradients"
             raise InvalidConfigError(f"end_epoch: {given}; record at least one gradient and give at least one step")
-        batch_size, noise = self._gradients[0].batch_size, noise_scale(self._gradients)
+        batch_size = self._gradients[0].batch_size
+        noise = noise_scale(self._gradients)
         statistics = GradientStatistics(noise.sqr, noise.trace / self._init_batch_size)
         rows = self._epochs[batch_size]
-        progress, iteration = rows[-1][:2] if rows else (0.0, 0.0)
-        progress += steps * gain(statistics, batch_size / self._init_batch_size)
-        rows.append(EpochRow(progress, iteration + steps, float(metric), *statistics))
+        progress = steps * gain(statistics, batch_size / self._init_batch_size)
+        iteration = float(steps)
+        if rows:
+            progress += rows[-1].progress
+            iteration += rows[-1].iteration
+        rows.append(EpochRow(progress, iteration, float(metric), *statistics))
         self._gradients = []
         return noise
 
@@ -245,34 +262,39 @@ class Recorder:
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
-        if unknown := about.keys() - OF_FOLDER.keys() - OF_APPLICATION.keys():
-            known = ", ".join([*OF_APPLICATION, *OF_FOLDER])
-            raise InvalidConfigError(f"write: there is no argument {', '.join(sorted(unknown))}; choose from {known}")
-        own, described = Path(folder) / self._application, Path(folder) / DESCRIPTION_FILE
-        first = own / f"validation-{self._init_batch_size}.csv"
+        choices = [*OF_APPLICATION, *OF_FOLDER]
+        unknown = sorted(about.keys() - set(choices))
+        if unknown:
+            raise InvalidConfigError(
+                f"write: there is no argument {', '.join(unknown)}; choose from {', '.join(choices)}"
+            )
+        folder_of_application = Path(folder) / self._application
+        description_file = Path(folder) / DESCRIPTION_FILE
+        first = folder_of_application / f"validation-{self._init_batch_size}.csv"
         if self._epochs and self._init_batch_size not in self._epochs and not first.exists():
             raise InvalidConfigError(
                 f"{first}: no such file; record a training with init_batch_size={self._init_batch_size} first"
             )
         rows = []
         for gpus_by_node, atomic_batch_size in dict.fromkeys(key[1:] for key in self._times):
-            step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
+            step = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
+            alone = step  # one GPU does not synchronise
             if gpus_by_node != (1,):
                 alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
             rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
-        texts = _step_tables(own, rows) if rows else {}
+        texts = _step_tables(folder_of_application, rows) if rows else {}
         for size, epochs in self._epochs.items():
-            texts[own / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)
+            texts[folder_of_application / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)
         if self._epochs:
             description = {**OF_FOLDER, **OF_APPLICATION, "title": self._application, **about}
-            texts[described] = _described(
-                described, self._application, min(map(len, self._epochs.values())), description
+            texts[description_file] = _described(
+                description_file, self._application, min(map(len, self._epochs.values())), description
             )
-        own.mkdir(parents=True, exist_ok=True)
+        folder_of_application.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             with appearing_whole(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
-        return own
+        return folder_of_application
 
     def _median(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int, *, synchronised: bool) -> float:
         """Return the median time of the counted steps of a setting [s]."""

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LESS, MORE, NEITHER = "less", "more", ""
+LESS = "less"
+MORE = "more"
+NEITHER = ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}
 
 PLAIN_UNITS = (
@@ -119,7 +121,9 @@ class Metric:
     @property
     def limits(self) -> tuple[float, float]:
         """Return the smallest and largest possible value in the column."""
-        return -inf if self.can_be_negative else 0.0, 1.0 if self.unit == "%" else inf
+        smallest = -inf if self.can_be_negative else 0.0
+        largest = 1.0 if self.unit == "%" else inf
+        return smallest, largest
 
 
 def is_unit(unit: str) -> bool:
@@ -152,20 +156,24 @@ def values_in(info: Mapping[str, Any]) -> UserValues:
     entries = info.get("metrics", {})
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
         raise InvalidInputError(f"metrics in run.json is {short(entries)}, but polluxsim writes a mapping of mappings")
-    found = {}
+    values: UserValues = {}
     for name, entry in entries.items():
         value = entry.get("value")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InvalidInputError(f"metric {name!r} in run.json is {short(value)}, but it must be a number or null")
-        title, unit, better = (entry.get(part, "") for part in ("title", "unit", "better"))
-        kind = Metric if not isinstance(unit, str) or is_unit(unit) else RecordedMetric
-        found[name] = (kind(title, unit, better, entry.get("can_be_negative") is True), value)
-    return found
+        unit = entry.get("unit", "")
+        # An invalid unit is allowed, a unit that is no text is an error.
+        kind = RecordedMetric if isinstance(unit, str) and not is_unit(unit) else Metric
+        can_be_negative = entry.get("can_be_negative") is True
+        values[name] = (kind(entry.get("title", ""), unit, entry.get("better", ""), can_be_negative), value)
+    return values
 
 
 def as_metadata(declared: Mapping[str, Metric]) -> dict[bytes, bytes]:
     """Return metadata of a Parquet table, which pandas reads into the attributes of a frame as `declare` sets them."""
-    return {PANDAS_ATTRIBUTES: json.dumps({"metrics": _for_files(declared)}).encode()} if declared else {}
+    if not declared:
+        return {}
+    return {PANDAS_ATTRIBUTES: json.dumps({"metrics": _for_files(declared)}).encode()}
 
 
 def frame_of_table(table: pa.Table) -> pd.DataFrame:
@@ -183,20 +191,28 @@ def declare(frame: pd.DataFrame, declared: Mapping[str, Metric]) -> None:
 
 def declared_in(frame: pd.DataFrame) -> dict[str, Metric]:
     """Return the declarations of the user's metrics among a frame's columns."""
-    return {name: metric for name, (metric, _) in values_in({"metrics": frame.attrs.get("metrics", {})}).items()}
+    values = values_in({"metrics": frame.attrs.get("metrics", {})})
+    return {name: metric for name, (metric, _) in values.items()}
 
 
 def _for_files(declared: Mapping[str, Metric]) -> dict[str, dict[str, Any]]:
-    return {name: {part: getattr(metric, part) for part in IN_FILES} for name, metric in declared.items()}
+    """Return the declarations as files keep them, by name."""
+    entries = {}
+    for name, metric in declared.items():
+        entries[name] = {part: getattr(metric, part) for part in IN_FILES}
+    return entries
 
 
 def computed(declared: Mapping[str, Metric], result: Result) -> dict[str, dict[str, Any]]:
     """Return what run.json says of the user's metrics of a run: declaration and value by name."""
-    entries = _for_files(declared).items()
-    return {name: {**entry, "value": _value(name, declared[name], result)} for name, entry in entries}
+    entries = _for_files(declared)
+    for name, metric in declared.items():
+        entries[name]["value"] = _value(name, metric, result)
+    return entries
 
 
 def _value(name: str, metric: Metric, result: Result) -> float | None:
+    """Return the value of a user's metric. Raise InvalidInputError if it is not a finite number or None."""
     if metric.value is None:
         raise InvalidInputError(f"metric {name} has no function: declare it as Metric(..., value=FUNCTION)")
     try:

@@ -55,6 +55,8 @@ def how_often(count: float) -> str:
     >>> how_often(0), how_often(1), how_often(102)
     ('never', 'once', '102 times')
     """
-    if count in (0, 1):
-        return "once" if count else "never"
+    if count == 0:
+        return "never"
+    if count == 1:
+        return "once"
     return f"{count:,.4g} times" if count % 1 else f"{count:,.0f} times"

@@ -18,7 +18,12 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     """
     jobs = result.job_records
     begins = sorted(job.submit_time for job in jobs)
-    ends = sorted(max(result.end_time if job.left_at is None else job.left_at, job.submit_time) for job in jobs)
+    ends = []
+    for job in jobs:
+        end = result.end_time if job.left_at is None else job.left_at
+        # A job that is never submitted ends when it begins, so that it is never active.
+        ends.append(max(end, job.submit_time))
+    ends.sort()
     for record, after in zip_longest(result.round_records, result.round_records[1:]):
         yield record
         index = round(record.time / interval)

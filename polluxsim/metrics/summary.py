@@ -54,12 +54,14 @@ def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
 
     Source: Kokolis et al. (HPCA '25), ETTR, with the time in the queue before the first start left out.
     """
-    useful = passed = 0.0
+    useful = 0.0
+    since_start = 0.0
     for job in jobs:
         if job.start_time is not None:
+            left_at = end if job.left_at is None else job.left_at
             useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
-            passed += (end if job.left_at is None else job.left_at) - job.start_time
-    return useful / passed if passed else None
+            since_start += left_at - job.start_time
+    return useful / since_start if since_start else None
 
 
 FAIR = 2.0
@@ -126,13 +128,18 @@ class Summary:
     # GPUs beside the jobs that `gpu_hours` counts [GPU h]; None without such jobs.
     earlier_gpu_hours: float | None = None
     never_started: tuple[str, ...] = ()  # names of the jobs of `cut_off` that were submitted and never got a GPU
+    # Percentiles (linear between ranks) of the time without a GPU whose mean is `avg_waiting_time` [s].
+    p50_waiting_time: float | None = None
+    p90_waiting_time: float | None = None
+    p95_waiting_time: float | None = None
+    p99_waiting_time: float | None = None
 
     def values(self) -> dict[str, Any]:
         """Return the metrics by name, without `earlier_gpu_hours` if no job is from before the run."""
-        found = asdict(self)
+        values = asdict(self)
         if self.earlier_gpu_hours is None:
-            del found["earlier_gpu_hours"]
-        return found
+            del values["earlier_gpu_hours"]
+        return values
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -152,10 +159,16 @@ def summarise(result: Result) -> Summary | None:
     by_application = defaultdict[str, list[float]](list)
     for job, time in zip(in_means, jcts.tolist(), strict=True):
         by_application[job.application].append(time)
-    run_time, restarts = sum(job.run_time for job in jobs), sum(job.num_restarts for job in jobs)
+    waits = np.array([waiting_time(job, result.end_time) for job in in_means])
+    run_time = sum(job.run_time for job in jobs)
+    restarts = sum(job.num_restarts for job in jobs)
     fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
-    first, last = min((job.submit_time for job in in_means), default=0.0), max(ends, default=0.0)
+    first = min((job.submit_time for job in in_means), default=0.0)
+    last = max(ends, default=0.0)
+    earlier_gpu_hours = None
+    if records is not result.job_records:  # some jobs are from before the run
+        earlier_gpu_hours = _earlier_gpu_seconds(result, first, last) / HOUR
     return Summary(
         num_jobs=len(records),
         not_submitted=never,
@@ -183,31 +196,35 @@ def summarise(result: Result) -> Summary | None:
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
         avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
-        avg_waiting_time=_statistic(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
+        avg_waiting_time=_statistic(np.mean, waits),
+        p50_waiting_time=_statistic(np.percentile, waits, 50),
+        p90_waiting_time=_statistic(np.percentile, waits, 90),
+        p95_waiting_time=_statistic(np.percentile, waits, 95),
+        p99_waiting_time=_statistic(np.percentile, waits, 99),
         never_started=tuple(job.job for job in records if outcome(job, result.end_time) == NEVER_STARTED),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
-        earlier_gpu_hours=None if records is result.job_records else _earlier_gpu_seconds(result, first, last) / HOUR,
+        earlier_gpu_hours=earlier_gpu_hours,
     )
 
 
 def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
     """Return the GPU time of jobs from before the run, from one time to another [GPU s]."""
     ends = {job.job: job.left_at for job in result.job_records if not job.is_counted}
-    held: dict[str, tuple[float, int]] = {}  # since when each of them holds its GPUs, and their number
+    placed: dict[str, tuple[float, int]] = {}  # since when each of them holds its GPUs, and their number
     total = 0.0
 
-    def add(name: str, until: float) -> None:
+    def end_placement(name: str, time: float) -> None:
         nonlocal total
-        since, gpus = held.pop(name, (until, 0))
-        total += gpus * max(min(until, last) - max(since, first), 0.0)
+        since, gpus = placed.pop(name, (time, 0))
+        total += gpus * max(min(time, last) - max(since, first), 0.0)
 
     for record in result.allocation_records:
         if record.job in ends:
-            add(record.job, record.time)
-            held[record.job] = record.time, sum(record.gpus)
-    for name in list(held):
+            end_placement(record.job, record.time)
+            placed[record.job] = (record.time, sum(record.gpus))
+    for name in list(placed):
         left_at = ends[name]
-        add(name, result.end_time if left_at is None else left_at)
+        end_placement(name, result.end_time if left_at is None else left_at)
     return total
 
 
@@ -217,10 +234,12 @@ def _statistic(function: Callable[..., Any], values: NDArray[Any], *options: flo
 
 
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
+    """Return the names of the jobs with a status."""
     return tuple(job.job for job in jobs if job.status is status)
 
 
 def _met(job: JobRecord) -> bool:
+    """Return whether a job completed by its deadline."""
     if job.completion_time is None or job.deadline is None:
         return False
     return has_come(job.completion_time, job.deadline)
@@ -250,7 +269,8 @@ def of_run(result: Result) -> Sequence[JobRecord]:
 
 def queueing_delay(job: JobRecord, end_time: float) -> float:
     """Return the time from submission to the first GPU, or to the end of the run if the job never had one [s]."""
-    return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
+    start = end_time if job.start_time is None else job.start_time
+    return max(start - job.submit_time, 0.0)
 
 
 def waiting_time(job: JobRecord, end_time: float) -> float:

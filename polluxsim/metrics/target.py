@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from polluxsim.common.durations import UNITS, from_clock, unit_of
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.metrics.summary import counted, jct, summarise, waiting_time
-from polluxsim.records.results import Result
+from polluxsim.records.results import JobRecord, Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
 NUMBER = re.compile(r"[\d.]+")
@@ -46,29 +46,41 @@ class Target(NamedTuple):
     def text_of(self, value: float) -> str:
         """Return a value of the metric in the unit of the target."""
         unit, size = self.unit
-        return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()
+        # Large values have all digits, where `.3g` would write an exponent.
+        form = ".3g" if value < 1000 * size else ".0f"
+        return f"{value / size:{form}} {unit}".strip()
 
     def is_met(self, value: float) -> bool:
         """Return whether a value of the metric is within the bound."""
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
-    def value(self, result: Result) -> float:
-        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve."""
+    def value(self, result: Result, is_meant: Callable[[JobRecord], bool] = lambda _: True) -> float:
+        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve.
+
+        The metric is over the jobs that the target means; the makespan is always over all jobs.
+        """
         summary = summarise(result)
         if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
             return inf
-        values = [summary.makespan] if self.quantity == "makespan" and summary else self._of_jobs(result)
-        known = [value for value in values if value is not None]
-        if not known:
+        if self.quantity == "makespan" and summary is not None and summary.makespan is not None:
+            return summary.makespan
+        values = [value for job, value in self.of_jobs(result) if is_meant(job)]
+        if not values:
             raise InvalidInputError(f"no job of the workload has a {self.quantity}, so that no cluster can be judged")
-        percentile = self.statistic.removeprefix("p")
-        return float(np.percentile(known, int(percentile)) if percentile.isdigit() else np.mean(known))
+        if self.statistic == "mean":
+            return float(np.mean(values))
+        return float(np.percentile(values, int(self.statistic.removeprefix("p"))))
 
-    def _of_jobs(self, result: Result) -> Sequence[float | None]:
+    def of_jobs(self, result: Result) -> list[tuple[JobRecord, float]]:
+        """Return the jobs that have the quantity of the target, each with its value [s; 1 for ρ]; none for makespan."""
+        if self.quantity == "makespan":
+            return []
         if self.quantity == "rho":
-            return [job.finish_time_fairness for job in result.job_records]
-        of_job = jct if self.quantity == "jct" else waiting_time
-        return [of_job(job, result.end_time) for job in counted(result)]
+            values = [(job, job.finish_time_fairness) for job in result.job_records]
+        else:
+            time_of = jct if self.quantity == "jct" else waiting_time
+            values = [(job, time_of(job, result.end_time)) for job in counted(result)]
+        return [(job, value) for job, value in values if value is not None]
 
 
 def read_target(text: str) -> Target:
@@ -77,22 +89,27 @@ def read_target(text: str) -> Target:
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5
     """
-    found = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
-    if found is None:
+    match = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
+    if match is None:
         raise InvalidInputError(f"--target is {short(text)}, must be {ALLOWED}")
-    statistic, quantity, makespan, sign, value = found.groups()
-    bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
-    if quantity != "rho" and NUMBER.fullmatch(value) and bound:
-        what = f"--target bounds {quantity or makespan} by {value}, which has no unit"
-        raise InvalidInputError(f"{what}; write {value}s, {value}min or {value}h")
+    statistic, quantity, makespan, sign, value = match.groups()
+    has_no_unit = NUMBER.fullmatch(value) is not None
+    bound = None
+    if quantity != "rho" or has_no_unit:  # ρ has no unit of time
+        bound = from_clock(value)
+    if quantity != "rho" and has_no_unit and bound:
+        problem = f"--target bounds {quantity or makespan} by {value}, which has no unit"
+        raise InvalidInputError(f"{problem}; write {value}s, {value}min or {value}h")
     if bound is None or (bound == 0 and sign == "<"):
-        what = "a number > 0" if quantity == "rho" else "a time > 0, like 600s, 10 min, 1.5h or H:MM:SS"
-        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {what}")
+        advice = "a number > 0" if quantity == "rho" else "a time > 0, like 600s, 10 min, 1.5h or H:MM:SS"
+        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {advice}")
     unit = ("", 1) if quantity == "rho" else _unit(value, bound)
     return Target(statistic or "", quantity or makespan, sign, bound, unit)
 
 
 def _unit(text: str, bound: float) -> tuple[str, int]:
     """Return the unit that a text of a time names, and its length [s]. A text without a unit has that of its size."""
-    named = (unit for unit in reversed(UNITS) if text.endswith(unit[0]))
-    return next(named, unit_of(bound))
+    for unit in reversed(UNITS):
+        if text.endswith(unit[0]):
+            return unit
+    return unit_of(bound)

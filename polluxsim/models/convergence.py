@@ -77,7 +77,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
     """
     # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss itself, because its inverse
     # is fitted.
-    observed, weights = np.array(losses), _weights(len(losses), forgetting)
+    observed = np.array(losses)
+    weights = _weights(len(losses), forgetting)
     k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
 
     def fit(floors: Array) -> tuple[Array, Array, Array]:
@@ -92,7 +93,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
 
 def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
     """Fit a decay to losses as `fit_hyperbola` does. For a given µ, the loss is linear in µ^k."""
-    observed, weights = np.array(losses), _weights(len(losses), forgetting)
+    observed = np.array(losses)
+    weights = _weights(len(losses), forgetting)
 
     def fit(factors: Array) -> tuple[Array, Array, Array]:
         powers = np.cumprod(np.repeat(factors[:, None], len(losses), axis=1), axis=1)
@@ -109,9 +111,10 @@ def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
     weights = _weights(len(losses), forgetting).tolist()
 
     def error(curve: Curve) -> float:
-        return fsum(
-            w * (curve(k) - loss) ** 2 for k, (w, loss) in enumerate(zip(weights, losses, strict=True), start=1)
-        )
+        errors = []
+        for epoch, (weight, loss) in enumerate(zip(weights, losses, strict=True), start=1):
+            errors.append(weight * (curve(epoch) - loss) ** 2)
+        return fsum(errors)
 
     curves: tuple[Curve, Curve] = fit_hyperbola(losses, forgetting), fit_decay(losses, forgetting)
     return min(curves, key=error)
@@ -122,7 +125,9 @@ def last_drop(losses: Sequence[float]) -> float:
 
     A training that stops below this decrease has as many epochs as losses. Return 0 if there are too few losses.
     """
-    return fit_hyperbola(losses).drop(len(losses)) if len(losses) >= LEAST_POINTS else 0.0
+    if len(losses) < LEAST_POINTS:
+        return 0.0
+    return fit_hyperbola(losses).drop(len(losses))
 
 
 def _weights(count: int, forgetting: float) -> Array:
@@ -142,23 +147,27 @@ def _best(
         tried = low + step * np.arange(GRID, dtype=np.float64)
         fitted = fit(tried)
         best = int(np.argmin(fitted[2]))
-        low, high = max(float(tried[best]) - step, low), min(float(tried[best]) + step, high)
-    first, second, error = (float(each[best]) for each in fitted)
-    return float(tried[best]), (first, second, error)
+        low = max(float(tried[best]) - step, low)
+        high = min(float(tried[best]) + step, high)
+    first, second, error = fitted
+    return float(tried[best]), (float(first[best]), float(second[best]), float(error[best]))
 
 
 def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
     """Return slope and intercept ≥ 0 of the least-squares line through each row of points, shapes (rows,)."""
     # Weighted sums of 1, x, x², y and xy, each of shape (rows,).
-    s_1, s_x, s_xx, s_y, s_xy = (
-        np.sum(weights * term, axis=1) for term in (np.ones_like(y), x + 0 * y, x * x + 0 * y, y, x * y)
-    )
+    s_1 = np.sum(weights * np.ones_like(y), axis=1)
+    s_x = np.sum(weights * (x + 0 * y), axis=1)  # 0·y gives x the shape of y
+    s_xx = np.sum(weights * (x * x + 0 * y), axis=1)
+    s_y = np.sum(weights * y, axis=1)
+    s_xy = np.sum(weights * (x * y), axis=1)
     determinant = s_1 * s_xx - s_x * s_x
     safe = np.where(determinant > 0, determinant, 1.0)
-    slope, intercept = (s_1 * s_xy - s_x * s_y) / safe, (s_xx * s_y - s_x * s_xy) / safe
-    is_flat, is_steep = (slope < 0) | (determinant <= 0), intercept < 0
-    flat, steep = (np.zeros_like(s_y), s_y / s_1), (s_xy / s_xx, np.zeros_like(s_y))
-    return (
-        np.where(is_flat, flat[0], np.where(is_steep, steep[0], slope)),
-        np.where(is_flat, flat[1], np.where(is_steep, steep[1], intercept)),
-    )
+    slope = (s_1 * s_xy - s_x * s_y) / safe
+    intercept = (s_xx * s_y - s_x * s_xy) / safe
+    is_flat = (slope < 0) | (determinant <= 0)
+    is_steep = intercept < 0
+    # The best line with slope 0 is level at the mean; the best one with intercept 0 begins at the origin.
+    slope = np.where(is_flat, 0.0, np.where(is_steep, s_xy / s_xx, slope))
+    intercept = np.where(is_flat, s_y / s_1, np.where(is_steep, 0.0, intercept))
+    return slope, intercept

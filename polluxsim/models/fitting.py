@@ -112,7 +112,9 @@ def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
         held |= {ALPHA_LOCAL: TINY, BETA_LOCAL: TINY}
     if not (replicas > 2).any():
         held |= {BETA_NODE: TINY, BETA_LOCAL: TINY}
-    start, lower, upper = np.array(START), np.array(LOWER), np.array(UPPER)
+    start = np.array(START)
+    lower = np.array(LOWER)
+    upper = np.array(UPPER)
     for parameter, value in held.items():
         start[parameter] = lower[parameter] = upper[parameter] = value
     return start, lower, upper
@@ -139,22 +141,26 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     step_errors = np.zeros(8)
     for k in range(n):
         several = data[0, k] > 1.5
-        replicas, atomic = data[1, k], data[2, k]
+        replicas = data[1, k]
+        atomic = data[2, k]
         grad = x[0] + x[1] * atomic
         extra = max(replicas - 2.0, TINY)
         alpha = 2 if several else 4
         sync = x[alpha] + x[alpha + 1] * extra if replicas > 1.5 else TINY
-        log_grad, log_sync = np.log(grad), np.log(sync)
+        log_grad = np.log(grad)
+        log_sync = np.log(sync)
         error = log_grad - data[3, k]
         grad_errors[0] += error * error
         grad_errors[1] += error / grad
         grad_errors[2] += error / grad * atomic
         # log of (grad^γ + sync^γ)^(1/γ), and the shares of grad and sync in it, without overflow
         larger = max(log_grad, log_sync)
-        grad_term, sync_term = np.exp(gamma * (log_grad - larger)), np.exp(gamma * (log_sync - larger))
+        grad_term = np.exp(gamma * (log_grad - larger))
+        sync_term = np.exp(gamma * (log_sync - larger))
         total = grad_term + sync_term
         log_step = larger + np.log(total) / gamma
-        grad_share, sync_share = grad_term / total, sync_term / total
+        grad_share = grad_term / total
+        sync_share = sync_term / total
         error = log_step - data[4, k]
         step_errors[0] += error * error
         step_errors[1] += error * grad_share / grad
@@ -163,7 +169,8 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
             step_errors[alpha + 1] += error * sync_share / sync
             step_errors[alpha + 2] += error * sync_share / sync * extra
         step_errors[7] += error * (grad_share * log_grad + sync_share * log_sync - log_step) / gamma
-    grad_rmse, step_rmse = np.sqrt(grad_errors[0] / n), np.sqrt(step_errors[0] / n)
+    grad_rmse = np.sqrt(grad_errors[0] / n)
+    step_rmse = np.sqrt(step_errors[0] / n)
     for i in range(7):
         gradient[i] = 0.0
         # At a perfect fit the root has no derivative; a derivative of 0 stops the search there.
@@ -171,7 +178,8 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
             gradient[i] += grad_errors[i + 1] / n / grad_rmse
         if step_rmse > 0.0:
             gradient[i] += step_errors[i + 1] / n / step_rmse
-    node, local = x[3] / x[2], x[5] / x[4]
+    node = x[3] / x[2]
+    local = x[5] / x[4]
     gradient[2] -= 2.0 * RETROGRESSION_WEIGHT * node * node / x[2]
     gradient[3] += 2.0 * RETROGRESSION_WEIGHT * node / x[2]
     gradient[4] -= 2.0 * RETROGRESSION_WEIGHT * local * local / x[4]
@@ -188,10 +196,14 @@ def minimise(
     """Minimise `objective` by L-BFGS-B from a start within bounds; return the parameters, shape (7,), and the value."""
     n = start.size
     x = start.copy()
-    gradient, new_gradient = np.empty(n), np.empty(n)
+    gradient = np.empty(n)
+    new_gradient = np.empty(n)
     value = objective(x, data, gradient)
-    steps, changes = np.empty((MEMORY, n)), np.empty((MEMORY, n))
-    count, theta, iteration = 0, 1.0, 0
+    steps = np.empty((MEMORY, n))
+    changes = np.empty((MEMORY, n))
+    count = 0
+    theta = 1.0
+    iteration = 0
     if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
         return x, value
     while iteration < MAX_ITERATIONS:
@@ -216,14 +228,18 @@ def minimise(
             if not count:
                 return x, value
             # The approximate Hessian is wrong: discard it and begin again from here.
-            count, theta = 0, 1.0
+            count = 0
+            theta = 1.0
             continue
         iteration += 1
-        decrease, scale = value - new_value, max(abs(value), abs(new_value), 1.0)
-        change, curvature = difference(new_gradient, gradient), (slope - slope0) * step
+        decrease = value - new_value
+        scale = max(abs(value), abs(new_value), 1.0)
+        change = difference(new_gradient, gradient)
+        curvature = (slope - slope0) * step
         moved = np.zeros(n)
         add_scaled(moved, step, direction)
-        x, value = trial, new_value
+        x = trial
+        value = new_value
         gradient, new_gradient = new_gradient, gradient
         if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
             return x, value
@@ -246,7 +262,9 @@ def _along(  # type: ignore[no-untyped-def]
     Write the gradient at the new point to `gradient`, shape (7,).
     """
     bracket = line_search.start(value0, slope0, step, longest)
-    trial, value, slope = x, value0, slope0
+    trial = x
+    value = value0
+    slope = slope0
     for _ in range(MAX_TRIALS):
         if step == 1.0:
             trial = target.copy()
@@ -284,7 +302,7 @@ def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
     """
     application = profile.application
     most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)
-    observed = []
+    observations = []
     for gpus in _doubling(1, most):
         placement = packed(gpus, gpus_per_node)
         for atomic in _doubling(application.min_atomic_batch_size, application.max_atomic_batch_size):
@@ -292,8 +310,8 @@ def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
                 step = profile.step_time(placement, atomic)
             except ProfileRangeError:
                 continue
-            observed.append((len(placement), gpus, atomic, step.step_time - step.sync_time, step.step_time))
-    return fit_throughput(*zip(*observed, strict=True))
+            observations.append((len(placement), gpus, atomic, step.step_time - step.sync_time, step.step_time))
+    return fit_throughput(*zip(*observations, strict=True))
 
 
 def _doubling(first: int, last: int) -> list[int]:
@@ -305,4 +323,6 @@ def _doubling(first: int, last: int) -> list[int]:
     values = [first]
     while values[-1] * 2 < last:
         values.append(values[-1] * 2)
-    return [*values, last] if values[-1] < last else values
+    if values[-1] < last:
+        values.append(last)
+    return values

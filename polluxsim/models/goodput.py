@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.hardware.placements import BatchChoice
-from polluxsim.models.batch_size import ROUNDING_SLACK, capped, split_batch_size
-from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.batch_size import ROUNDING_SLACK, BatchLimits, BatchSize, capped, split_batch_size
+from polluxsim.models.efficiency import GradientStatistics, efficiency, gain
 from polluxsim.models.profile import Application, Profile
 from polluxsim.models.throughput import ThroughputParams, step_time
 
@@ -22,8 +22,24 @@ NUM_CANDIDATES = 50
 """Total batch sizes tried for a placement. Source: artifact of Pollux (OSDI '21)."""
 
 
+class Prediction(NamedTuple):
+    """The predicted speed of a job on a placement at a batch size."""
+
+    choice: BatchChoice  # division of the batch over the GPUs
+    batch_size: int  # examples of one optimiser step on all GPUs
+    throughput: float  # [examples/s]
+    efficiency: float  # statistical efficiency, in (0, 1]
+    goodput: float  # throughput times efficiency [M0-equivalent examples/s]
+
+
 class Goodput(Protocol):
     """The predicted goodput of a job on one GPU type."""
+
+    def at(self, num_nodes: int, num_replicas: int, size: BatchSize) -> Prediction:
+        """Return the prediction on a placement at a batch size.
+
+        Raise InvalidBatchSizeError for a batch size outside the limits of the job.
+        """
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement [M0-equivalent examples/s], and the choice that reaches it."""
@@ -39,6 +55,16 @@ class ScaledGoodput:
     model: GoodputModel  # model learnt on the other type
     ratio: float  # speed on one GPU of this type divided by the speed on one GPU of the other type
     gpus_per_node: int  # GPUs of a node of the other type, from which the number of nodes of a placement follows
+    application: Application  # limits of the batch size on this type
+
+    def at(self, num_nodes: int, num_replicas: int, size: BatchSize) -> Prediction:
+        """Return the prediction on `num_replicas` GPUs of the other type, with its speed times `ratio`.
+
+        Raise InvalidBatchSizeError for a batch size outside the limits on this type.
+        """
+        choice = size.split(BatchLimits.of(self.application), num_replicas)
+        there = self.model.predicted(ceil(num_replicas / self.gpus_per_node), num_replicas, choice)
+        return there._replace(throughput=there.throughput * self.ratio, goodput=there.goodput * self.ratio)
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the goodput on `num_replicas` GPUs of the other type times `ratio`, and its batch choice."""
@@ -53,6 +79,20 @@ class GoodputModel:
     application: Application
     params: ThroughputParams
     statistics: GradientStatistics
+
+    def at(self, num_nodes: int, num_replicas: int, size: BatchSize) -> Prediction:
+        """Return the prediction on a placement at a batch size.
+
+        Raise InvalidBatchSizeError for a batch size outside the limits of the application.
+        """
+        return self.predicted(num_nodes, num_replicas, size.split(BatchLimits.of(self.application), num_replicas))
+
+    def predicted(self, num_nodes: int, num_replicas: int, choice: BatchChoice) -> Prediction:
+        """Return the prediction on a placement at a choice of batch size, which may be outside the limits."""
+        batch_size = choice.batch_size(num_replicas)
+        throughput = batch_size / step_time(self.params, num_nodes, num_replicas, *choice)
+        share = efficiency(self.statistics, batch_size / self.application.init_batch_size)
+        return Prediction(choice, batch_size, throughput, share, throughput * share)
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement and the batch choice that reaches it.
@@ -161,7 +201,8 @@ def candidates(  # type: ignore[no-untyped-def]
             continue
         if count and choices[count - 1, 0] == atomic and choices[count - 1, 1] == steps:
             continue
-        choices[count, 0], choices[count, 1] = atomic, steps
+        choices[count, 0] = atomic
+        choices[count, 1] = steps
         count += 1
     return choices[:count]
 
@@ -179,13 +220,17 @@ def best_choice(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
 ):
     """Return the largest goodput of the candidates, in M0-equivalent examples/s, and m and accumulation steps there."""
-    best, best_atomic, best_steps = -1.0, 0, 0
+    best = -1.0
+    best_atomic = 0
+    best_steps = 0
     for atomic, steps in candidates(init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas):
         time = step_time(params, num_nodes, num_replicas, float(atomic), float(steps))
         scale = num_replicas * atomic * (steps + 1) / init_batch_size
         goodput = goodput_at(sqr, var, scale, init_batch_size, time)
         if goodput > best:
-            best, best_atomic, best_steps = goodput, atomic, steps
+            best = goodput
+            best_atomic = atomic
+            best_steps = steps
     return best, best_atomic, best_steps
 
 
@@ -256,10 +301,10 @@ class Alone:
 
     def step_time(self, choice: BatchChoice) -> float:
         """Return the time of one optimiser step [s]."""
-        if (time := self._step_times.get(choice)) is None:
+        if choice not in self._step_times:
             step = self.profile.step_time(self.gpus_by_node, choice.atomic_batch_size)
-            time = self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
-        return time
+            self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
+        return self._step_times[choice]
 
     def _epochs(self) -> Iterator[tuple[float, list[float]]]:
         """Yield each epoch's length [M0-steps] and progress per second at each choice [M0-steps/s]."""
@@ -268,7 +313,8 @@ class Alone:
 
     def _length(self, epoch: int) -> float:
         """Return the length of an epoch [M0-steps]."""
-        return self.profile.epoch_end(epoch) - (self.profile.epoch_end(epoch - 1) if epoch else 0.0)
+        start = self.profile.epoch_end(epoch - 1) if epoch else 0.0
+        return self.profile.epoch_end(epoch) - start
 
     def _rate(self, choice: BatchChoice, epoch: int) -> float:
         """Return the progress per second, goodput over M0 [M0-steps/s]."""
@@ -279,18 +325,24 @@ class Alone:
     @cached_property
     def choices(self) -> list[BatchChoice]:
         """Return the distinct choices of 50 batch sizes in geometric steps."""
-        limits, num_replicas = self.profile.application, sum(self.gpus_by_node)
+        limits = self.profile.application
+        num_replicas = sum(self.gpus_by_node)
         smallest = limits.smallest_batch(num_replicas)
-        ratio, last = limits.max_batch_size / smallest, NUM_CANDIDATES - 1
+        ratio = limits.max_batch_size / smallest
+        last = NUM_CANDIDATES - 1
         sizes = [round(smallest * ratio ** (step / last)) for step in range(NUM_CANDIDATES)]
-        choices = dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes)
-        enough = (choice for choice in choices if choice.atomic_batch_size >= limits.min_atomic_batch_size)
-        return [choice for choice in enough if choice.batch_size(num_replicas) >= limits.init_batch_size]
+        choices = []
+        for choice in dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes):
+            is_large_enough = choice.batch_size(num_replicas) >= limits.init_batch_size
+            if is_large_enough and choice.atomic_batch_size >= limits.min_atomic_batch_size:
+                choices.append(choice)
+        return choices
 
 
 def warm_up() -> None:
     """Compile the goodput of jobs with a variable batch size."""
-    application, statistics = Application("a", 10, 100, 1, 50, 1), GradientStatistics(1.0, 20.0)
+    application = Application("a", 10, 100, 1, 50, 1)
+    statistics = GradientStatistics(1.0, 20.0)
     params = ThroughputParams(0.1, 0.01, 0.3, 0.02, 0.1, 0.01, 1.5)
     GoodputModel(application, params, statistics).best(1, 1)
     GoodputTable(application, params, 1).best(statistics)

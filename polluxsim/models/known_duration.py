@@ -194,25 +194,34 @@ class BatchPlan:
 
         A change of the batch size takes effect late by `lag`, and skips the rest of its epoch.
         """
-        found: list[tuple[int, float]] = []
-        start, skipped = 0.0, 0.0
-        whole = self.steps(self.sizes[0])  # of an epoch
-        for size, epochs in groupby(enumerate(self.sizes), key=lambda each: each[1]):
-            until = self.epoch_end([epoch for epoch, _ in epochs][-1])
-            pace = self.epoch_time(size) / whole
-            noticed = max(until + self.lag / pace, start + skipped) if until < self.total_steps else until
-            end = max(min(noticed, self.total_steps) - skipped, start)
-            found.append((size, end))
-            if noticed >= self.total_steps:
+        stretches: list[tuple[int, float]] = []
+        start = 0.0
+        skipped = 0.0  # steps so far of the rests of epochs that changes skipped
+        epoch_steps = self.steps(self.sizes[0])
+        last_epoch = -1
+        for size, equal_sizes in groupby(self.sizes):
+            last_epoch += len(list(equal_sizes))
+            until = self.epoch_end(last_epoch)
+            if until < self.total_steps:
+                step_time = self.epoch_time(size) / epoch_steps
+                until = max(until + self.lag / step_time, start + skipped)
+            end = max(min(until, self.total_steps) - skipped, start)
+            stretches.append((size, end))
+            if until >= self.total_steps:
                 break
-            start, skipped = end, skipped + ceil(noticed / whole) * whole - noticed
-        return tuple(found)
+            start = end
+            skipped = skipped + ceil(until / epoch_steps) * epoch_steps - until
+        return tuple(stretches)
 
     @property
     def time(self) -> float:
         """Return the training time on the expected type [s]."""
-        spans = zip(self.stretches, (0.0, *(end for _, end in self.stretches)), strict=False)
-        return sum((end - start) * self.epoch_time(size) for (size, end), start in spans) / self.steps(self.sizes[0])
+        times = []
+        start = 0.0
+        for size, end in self.stretches:
+            times.append((end - start) * self.epoch_time(size))
+            start = end
+        return sum(times) / self.steps(self.sizes[0])
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,8 @@ class PlannedProfile:
     @property
     def application(self) -> Application:
         """Return the limits of GPUs and batch sizes."""
-        first, largest = self.plan.sizes[0], max(self.plan.sizes)
+        first = self.plan.sizes[0]
+        largest = max(self.plan.sizes)
         return replace(
             rigid_application(self.num_replicas),
             name=self.name,
@@ -259,16 +269,19 @@ class PlannedProfile:
         Raise FixedReplicasError for another number of GPUs, and DoesNotFitError for a batch size without a speed.
         """
         _check_gang(gpus_by_node, self.num_replicas)
-        if (speed := self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))) is None:
+        speed = self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))
+        if speed is None:
             raise DoesNotFitError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return statistics with which an epoch makes equal progress at any batch size."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
-        worth = self._worth(batch_size)
-        # With these statistics, the gain (var + sqr) / (var / scale + sqr) is `worth`.
-        return GradientStatistics(sqr=1 - worth / scale, var=worth - 1) if worth > 1 else GradientStatistics(1.0, 0.0)
+        gain = self._steps_of_first_size(batch_size)
+        if gain <= 1:
+            return GradientStatistics(1.0, 0.0)
+        # With these statistics, (var + sqr) / (var / scale + sqr) is the gain.
+        return GradientStatistics(sqr=1 - gain / scale, var=gain - 1)
 
     def epoch_end(self, epoch: int) -> float:
         """Return the progress at the end of a stretch, in steps at the first batch size."""
@@ -276,12 +289,12 @@ class PlannedProfile:
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of the whole training at a fixed batch size."""
-        return self.plan.stretches[-1][1] / self._worth(batch_size)
+        return self.plan.stretches[-1][1] / self._steps_of_first_size(batch_size)
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps after the end of an epoch at a fixed batch size."""
-        return (self.plan.stretches[-1][1] - self.epoch_end(epoch)) / self._worth(batch_size)
+        return (self.plan.stretches[-1][1] - self.epoch_end(epoch)) / self._steps_of_first_size(batch_size)
 
-    def _worth(self, batch_size: int) -> float:
+    def _steps_of_first_size(self, batch_size: int) -> float:
         """Return the number of steps at the first batch size that equal one step at this size."""
         return self.plan.steps(self.plan.sizes[0]) / self.plan.steps(batch_size // self.num_replicas)

@@ -102,10 +102,15 @@ def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
 @helper
 def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory) -> CauchyPoint:
     """Return the first minimiser of the quadratic model along the projected gradient path."""
-    n, count, theta = x.size, memory.steps.shape[0], memory.theta
-    point, direction, ends = x.copy(), np.zeros(n), np.empty(n)
+    n = x.size
+    count = memory.steps.shape[0]
+    theta = memory.theta
+    point = x.copy()
+    direction = np.zeros(n)
+    ends = np.empty(n)
     free = np.ones(n, dtype=np.bool_)
-    along, moved = np.zeros(2 * count), np.zeros(2 * count)
+    along = np.zeros(2 * count)
+    moved = np.zeros(2 * count)
     slope = 0.0
     for i in range(n):
         ends[i] = np.inf
@@ -136,8 +141,10 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
         reached = ends[i]
         component = direction[i]
         point[i] = upper[i] if component > 0 else lower[i]
-        direction[i], free[i] = 0.0, False
-        squared, way = component * component, point[i] - x[i]
+        direction[i] = 0.0
+        free[i] = False
+        squared = component * component
+        way = point[i] - x[i]
         slope = slope + ahead * curvature + squared - theta * component * way
         curvature -= theta * squared
         if count:
@@ -174,8 +181,10 @@ def subspace_minimum(
 
     Return the minimiser, shape (n,), and whether the matrix was positive definite on the free variables.
     """
-    n, theta = x.size, memory.theta
-    point, free = cauchy.point, cauchy.free
+    n = x.size
+    theta = memory.theta
+    point = cauchy.point
+    free = cauchy.free
     product = _middle_product(memory, cauchy.moved)
     newton = np.zeros(n)
     for i in range(n):
@@ -229,7 +238,8 @@ def _row(memory: Memory, i: int) -> Array:
 @helper
 def _middle_product(memory: Memory, vector: Array) -> Array:
     """Return M times a vector, shape (2c,), by the factors of its inverse."""
-    count, products = memory.steps.shape[0], memory.products
+    count = memory.steps.shape[0]
+    products = memory.products
     result = np.empty(2 * count)
     lower_part = np.empty(count)
     for i in range(count):
@@ -253,10 +263,16 @@ def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bo
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
     variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.
     """
-    n, count, theta = vector.size, memory.steps.shape[0], memory.theta
-    steps, changes = memory.steps, memory.changes
-    block, coupling, rest = np.zeros((count, count)), np.zeros((count, count)), np.zeros((count, count))
-    first, second = np.zeros(count), np.zeros(count)
+    n = vector.size
+    count = memory.steps.shape[0]
+    theta = memory.theta
+    steps = memory.steps
+    changes = memory.changes
+    block = np.zeros((count, count))
+    coupling = np.zeros((count, count))
+    rest = np.zeros((count, count))
+    first = np.zeros(count)
+    second = np.zeros(count)
     for a in range(count):
         for b in range(count):
             for i in range(n):
@@ -302,12 +318,14 @@ def _walk_to_bounds(  # type: ignore[no-untyped-def]
     point, step, lower, upper, free, result
 ):
     """Write `point` plus the part of `step` within the bounds; all of shape (n,)."""
-    share, blocking = 1.0, -1
+    share = 1.0
+    blocking = -1
     for i in range(point.size):
         if free[i] and step[i] != 0.0:
             room = (upper[i] if step[i] > 0 else lower[i]) - point[i]
             if room / step[i] < share:
-                share, blocking = room / step[i], i
+                share = room / step[i]
+                blocking = i
     for i in range(point.size):
         if free[i]:
             result[i] = point[i] + share * step[i]

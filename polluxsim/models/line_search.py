@@ -75,20 +75,27 @@ def advance(
             b.other, b.other_value - b.other * test_slope, b.other_slope - test_slope,
             step, value - step * test_slope, slope - test_slope, b.bracketed, b.low, b.high,
         )  # fmt: skip
-        fx, gx, fy, gy = fx + x * test_slope, gx + test_slope, fy + y * test_slope, gy + test_slope
+        fx = fx + x * test_slope
+        gx = gx + test_slope
+        fy = fy + y * test_slope
+        gy = gy + test_slope
     else:
         x, fx, gx, y, fy, gy, trial, bracketed = _next_trial(
             b.best, b.best_value, b.best_slope, b.other, b.other_value, b.other_slope,
             step, value, slope, b.bracketed, b.low, b.high,
         )  # fmt: skip
-    width, older_width = b.width, b.older_width
+    width = b.width
+    older_width = b.older_width
     if bracketed:
         if abs(y - x) >= 0.66 * older_width:
             trial = x + 0.5 * (y - x)
-        older_width, width = width, abs(y - x)
-        low, high = min(x, y), max(x, y)
+        older_width = width
+        width = abs(y - x)
+        low = min(x, y)
+        high = max(x, y)
     else:
-        low, high = trial + 1.1 * (trial - x), trial + 4.0 * (trial - x)
+        low = trial + 1.1 * (trial - x)
+        high = trial + 4.0 * (trial - x)
     trial = min(max(trial, 0.0), longest)
     if bracketed and (trial <= low or trial >= high or high - low <= INTERVAL_TOLERANCE * high):
         trial = x
@@ -119,11 +126,17 @@ def _next_trial(x, fx, gx, y, fy, gy, t, ft, gt, bracketed, low, high):  # type:
     else:
         trial = high if t > x else low
     if ft > fx:
-        y, fy, gy = t, ft, gt
+        y = t
+        fy = ft
+        gy = gt
     else:
         if opposite:
-            y, fy, gy = x, fx, gx
-        x, fx, gx = t, ft, gt
+            y = x
+            fy = fx
+            gy = gx
+        x = t
+        fx = ft
+        gx = gt
     return x, fx, gx, y, fy, gy, trial, bracketed
 
 

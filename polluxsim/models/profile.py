@@ -45,7 +45,8 @@ def overlapped(grad: float, sync: float, gamma: float) -> float:
     >>> overlapped(3.0, 4.0, 1.0), overlapped(3.0, 4.0, 2.0)
     (7.0, 5.0)
     """
-    larger, smaller = max(grad, sync), min(grad, sync)
+    larger = max(grad, sync)
+    smaller = min(grad, sync)
     return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))
 
 
@@ -69,16 +70,21 @@ class Application:
     gang_size: int | None = None  # number of GPUs on which every job runs, or None
 
     def __post_init__(self) -> None:
-        sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)
+        atomic = f"{self.min_atomic_batch_size} to {self.max_atomic_batch_size}"
+        total = f"{self.init_batch_size} to {self.max_batch_size}"
         fixed = self.fixed_batch_size
         if fixed is not None and not self.init_batch_size <= fixed <= self.max_batch_size:
             raise InvalidConfigError(
-                f"application {self.name!r} has the fixed batch size {fixed}, must be from {sizes[2]} to {sizes[3]}"
+                f"application {self.name!r} has the fixed batch size {fixed}, must be from {total}"
             )
-        if min(sizes) < 1 or sizes[0] > sizes[1] or sizes[2] > sizes[3] or self.num_epochs < 1:
+        has_rising_limits = (
+            1 <= self.min_atomic_batch_size <= self.max_atomic_batch_size
+            and 1 <= self.init_batch_size <= self.max_batch_size
+        )
+        if not has_rising_limits or self.num_epochs < 1:
             raise InvalidConfigError(
-                f"application {self.name!r} has atomic batch sizes {sizes[0]} to {sizes[1]}, batch sizes {sizes[2]} to "
-                f"{sizes[3]} and {self.num_epochs} epochs: must be rising limits ≥ 1 and one epoch or more"
+                f"application {self.name!r} has atomic batch sizes {atomic}, batch sizes {total} and "
+                f"{self.num_epochs} epochs: must be rising limits ≥ 1 and one epoch or more"
             )
 
     @property
@@ -139,17 +145,17 @@ class Profile(Protocol):
 
 def by_type(profile: Profile) -> Mapping[str, Profile]:
     """Return the profiles on GPU types, by name; empty if the profile does not state types."""
-    known: Mapping[str, Profile] = getattr(profile, "by_type", {})
-    return known
+    profiles: Mapping[str, Profile] = getattr(profile, "by_type", {})
+    return profiles
 
 
 def losses_of(profile: Profile) -> Sequence[float]:
     """Return the loss after each epoch, > 0 and in any unit; empty if the profile does not state losses."""
-    known: Sequence[float] = getattr(profile, "losses", ())
-    return known
+    losses: Sequence[float] = getattr(profile, "losses", ())
+    return losses
 
 
 def sensitivity_of(profile: Profile) -> Sensitivity | None:
     """Return the speed of an application by CPUs and memory; None if its profile does not state it."""
-    known: Sensitivity | None = getattr(profile, "sensitivity", None)
-    return known
+    sensitivity: Sensitivity | None = getattr(profile, "sensitivity", None)
+    return sensitivity

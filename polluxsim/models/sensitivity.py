@@ -38,7 +38,8 @@ class Sensitivity:
     @property
     def full(self) -> float:
         """Return the speed with enough CPUs and memory; infinite without a curve."""
-        return min((curve[-1][1] for curve in (self.cpus, self.memory) if curve), default=inf)
+        # Above its last pair, a curve is constant.
+        return min(_at(self.cpus, inf), _at(self.memory, inf))
 
     def least(self, speed: float, otherwise: Host) -> Host:
         """Return the least CPUs and memory per GPU for a speed; without a curve, those of `otherwise`."""
@@ -64,8 +65,10 @@ def is_curve(value: object) -> bool:
 
 def _at(curve: Curve, amount: float) -> float:
     """Return the speed of a curve at an amount per GPU."""
-    if not curve or amount >= curve[-1][0]:
-        return curve[-1][1] if curve else inf
+    if not curve:
+        return inf
+    if amount >= curve[-1][0]:
+        return curve[-1][1]
     after = bisect_right(curve, (amount, inf))
     before, low = curve[after - 1] if after else (0.0, 0.0)
     if amount == before:

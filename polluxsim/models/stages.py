@@ -48,14 +48,22 @@ def _cycle(order: Sequence[Stages]) -> float:
     """Return the time of a cycle of four turns, in which the jobs pass through the stages in this order [s]."""
     ends = [0.0]  # of the turns [s]
     for turn in range(8):
-        # One job uses the network and the next job the GPU. The third job loads, from the end of the turn before.
-        starts = (ends[turn], ends[turn], ends[max(turn - 1, 0)])
-        jobs = ((turn + 1) % 4, (turn + 2) % 4, (turn + 3) % 4 if turn else len(order))
-        stages = zip(starts, jobs, ("network", "compute", "load"), strict=True)
-        times = (start + getattr(order[job], stage) for start, job, stage in stages if job < len(order))
-        ends.append(max(times, default=0.0))
+        # One job uses the network and the next job the GPU. The third job loads, from the end of the turn before. A
+        # pack of fewer than four jobs leaves places free.
+        end = 0.0
+        on_network = (turn + 1) % 4
+        if on_network < len(order):
+            end = max(end, ends[turn] + order[on_network].network)
+        on_gpu = (turn + 2) % 4
+        if on_gpu < len(order):
+            end = max(end, ends[turn] + order[on_gpu].compute)
+        loading = (turn + 3) % 4
+        if turn > 0 and loading < len(order):
+            end = max(end, ends[turn - 1] + order[loading].load)
+        ends.append(end)
         if turn >= 4:
-            cycle, before = ends[turn + 1] - ends[turn - 3], ends[turn] - ends[turn - 4]
+            cycle = ends[turn + 1] - ends[turn - 3]
+            before = ends[turn] - ends[turn - 4]
             if abs(cycle - before) <= STEADY * before:
                 return cycle
     return ends[8] - ends[4]
@@ -70,16 +78,20 @@ def beside(guest: Stages, host: Stages) -> float:
 
     Source: the simulator of Muri (SIGCOMM '22), for AntMan (OSDI '20).
     """
-    (_, load, compute, network), (_, host_load, host_compute, host_network) = guest, host
-    load_turns, rest = _turns(load, host_compute + host_network)
-    if rest:
-        compute -= min(compute, host_network, host_compute + host_network - rest)
-    compute_turns, rest = _turns(compute, host_load + host_network)
-    if 0 < rest < host_load:
-        network -= min(network, host_load + host_compute - rest)
-    network_turns, rest = _turns(network, host_load + host_compute)
-    # The last turn counts only if the rest of it is longer than the load stage of the host.
-    return (load_turns + compute_turns + network_turns - (0 < rest <= host_load)) * host.step
+    _, load, compute, network = guest
+    _, host_load, host_compute, host_network = host
+    load_turns, in_last_turn = _turns(load, host_compute + host_network)
+    if in_last_turn:
+        compute -= min(compute, host_network, host_compute + host_network - in_last_turn)
+    compute_turns, in_last_turn = _turns(compute, host_load + host_network)
+    if 0 < in_last_turn < host_load:
+        network -= min(network, host_load + host_compute - in_last_turn)
+    network_turns, in_last_turn = _turns(network, host_load + host_compute)
+    turns = load_turns + compute_turns + network_turns
+    # The last turn counts only if the stage of the guest is longer in it than the load stage of the host.
+    if 0 < in_last_turn <= host_load:
+        turns -= 1
+    return turns * host.step
 
 
 def goes_beside(guest: Stages | None, host: Stages | None) -> bool:
@@ -88,8 +100,12 @@ def goes_beside(guest: Stages | None, host: Stages | None) -> bool:
 
 
 def _turns(time: float, room: float) -> tuple[float, float]:
-    """Return the number of turns of length `room` that a stage takes, and its time in the last turn."""
+    """Return the turns of length `room` until the end of a stage of length `time`, and its time in the last turn.
+
+    The second value is 0 if the stage ends together with a turn. The number of turns is ∞ if they have no room. All
+    times are in [s].
+    """
     if not room:
         return (inf if time else 0), 0.0
-    whole, rest = divmod(time, room)
-    return whole + (rest > 0), rest
+    whole_turns, in_last_turn = divmod(time, room)
+    return whole_turns + (1 if in_last_turn > 0 else 0), in_last_turn

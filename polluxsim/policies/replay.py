@@ -15,6 +15,7 @@ from polluxsim.common.errors import InvalidInputError, reading, short
 from polluxsim.common.instants import slack
 from polluxsim.common.tables import Row, read_number, read_rows
 from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas, placement_from_nodes
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.records.storage import read_run
@@ -22,7 +23,7 @@ from polluxsim.records.storage import read_run
 COLUMNS = ("time", "job", "allocation")
 
 
-class Change(NamedTuple):
+class ReplayedChange(NamedTuple):
     """The GPUs of a job after a time."""
 
     time: float  # from when [s]
@@ -31,7 +32,7 @@ class Change(NamedTuple):
     batch_size: int  # total batch size [examples]; 0 for a job without GPUs, or if it is not recorded
 
 
-class Timeline:
+class Timeline(Policy):
     """Gives each job its last recorded GPUs.
 
     A job that takes longer than in the recorded run keeps its GPUs while no other job is recorded with them. A run in
@@ -59,13 +60,20 @@ class Timeline:
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
         self._path = path
         self._late_first = _is_json(Path(path)) if late_first is None else late_first
-        self._changes = defaultdict[JobId, list[Change]](list)
+        self._changes = defaultdict[JobId, list[ReplayedChange]](list)
         for change in _recorded(Path(path)):
             self._changes[change.job].append(change)
         for changes in self._changes.values():
             changes.sort(key=lambda change: change.time)
-        adapts = any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())
-        self.traits = Traits(adaptive=adapts if adaptive is None else adaptive)
+        adapts = any(
+            len({change.batch_size for change in changes_of_job} - {0}) > 1 for changes_of_job in self._changes.values()
+        )
+        self._traits = Traits(adaptive=adapts if adaptive is None else adaptive)
+
+    @property
+    def traits(self) -> Traits:
+        """Return whether jobs choose their own batch sizes."""
+        return self._traits
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return the recorded GPUs of the active jobs at this time; the record must have every job."""
@@ -83,7 +91,8 @@ class Timeline:
 
     def _at(self, job_id: JobId, time: float) -> tuple[Placement, Placement]:
         """Return the recorded placement of a job at a time, and after the end of its record its last GPUs."""
-        if not (changes := self._changes.get(job_id)):
+        changes = self._changes.get(job_id)
+        if not changes:
             raise InvalidInputError(f"{self._path}: nothing is recorded of job {job_id!r}, which the workload has")
         index = bisect_right(changes, time + slack(time), key=lambda change: change.time)
         if index < len(changes):
@@ -95,29 +104,34 @@ def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocat
     """Return the wanted placements of the first jobs. A later job gets other GPUs if its GPUs are taken."""
     if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
         return wanted  # the record is of another cluster; the engine reports the invalid placement
-    free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
+    free = FreeGpus(gpus_per_node)
+    placements = dict[JobId, Placement]()
     for job_id, placement in wanted.items():
         if free.has(placement):
             free.take(placement)
-            given[job_id] = placement
+            placements[job_id] = placement
     for job_id, placement in wanted.items():
-        if job_id not in given and (found := free.pack(num_replicas(placement))) is not None:
-            given[job_id] = found
-    return given
+        if job_id not in placements and (packed := free.pack(num_replicas(placement))) is not None:
+            placements[job_id] = packed
+    return placements
 
 
-def _recorded(path: Path) -> Iterator[Change]:
+def _recorded(path: Path) -> Iterator[ReplayedChange]:
     """Yield the changes in a run's folder, a record of rounds or a CSV file."""
     if path.is_dir():
         for record in read_run(path).result.allocation_records:
-            yield Change(record.time, record.job, tuple(zip(record.nodes, record.gpus, strict=True)), record.batch_size)
+            yield ReplayedChange(
+                record.time, record.job, tuple(zip(record.nodes, record.gpus, strict=True)), record.batch_size
+            )
     elif _is_json(path):
         yield from _scheduled(path)
     else:
         for row in read_rows(path, COLUMNS):
             is_over = bool(row.values.get("completion_time"))
             size = row.integer("batch_size", 0) if row.values.get("batch_size") else 0
-            yield Change(row.number("time", at_least=0), row.text("job"), () if is_over else _placement(row), size)
+            yield ReplayedChange(
+                row.number("time", at_least=0), row.text("job"), () if is_over else _placement(row), size
+            )
 
 
 def _is_json(path: Path) -> bool:
@@ -131,16 +145,16 @@ def _placement(row: Row) -> Placement:
     return placement_from_nodes(map(int, nodes))
 
 
-def _scheduled(path: Path) -> Iterator[Change]:
+def _scheduled(path: Path) -> Iterator[ReplayedChange]:
     """Yield the changes in a record of rounds. Rounds are at multiples of their length, from 0."""
     schedule, length = _rounds(path)
-    held = dict[JobId, Placement]()
+    placements = dict[JobId, Placement]()
     for number, entry in enumerate([*schedule, {}]):
         now = _placements_in_round(path, number, entry)
-        for job in held | now:
-            if now.get(job) != held.get(job):
-                yield Change(number * length, job, now.get(job, ()), 0)
-        held = now
+        for job in placements | now:
+            if now.get(job) != placements.get(job):
+                yield ReplayedChange(number * length, job, now.get(job, ()), 0)
+        placements = now
 
 
 def _rounds(path: Path) -> tuple[list[object], float]:
@@ -151,7 +165,8 @@ def _rounds(path: Path) -> tuple[list[object], float]:
     except (ValueError, RecursionError):
         raise InvalidInputError(f"{path}: not JSON") from None
     record = record if isinstance(record, dict) else {}
-    schedule, length = record.get("schedule"), read_number(record.get("round_s"))
+    schedule = record.get("schedule")
+    length = read_number(record.get("round_s"))
     if not isinstance(schedule, list) or length is None or length <= 0:
         raise InvalidInputError(f"{path}: must have a list schedule, and round_s, a number of seconds above 0")
     return schedule, length

@@ -57,7 +57,8 @@ class Records(Sequence[RecordT], Generic[RecordT]):
     def _file(self) -> None:
         if self._fresh:
             for place, values in enumerate(zip(*self._fresh, strict=True)):
-                column, kind = self._columns[place], self._kinds[place]
+                column = self._columns[place]
+                kind = self._kinds[place]
                 self._columns[place] = _extended(column, values, kind)
             self._fresh.clear()
 
@@ -125,7 +126,8 @@ class _Same(Sequence[Any]):
     """A value and the number of times it is repeated. `one` is a column of its kind with this value."""
 
     def __init__(self, one: Any, number: int) -> None:
-        self.one, self.number = one, number
+        self.one = one
+        self.number = number
 
     def __len__(self) -> int:
         return self.number
@@ -163,7 +165,8 @@ def _extended(column: Any, values: Iterable[Any], kind: Callable[[], Any]) -> An
 def _is_uniform(column: Any, one: Any) -> bool:
     """Return whether all values of a column have the bits of the value in `one`, or are its object."""
     if isinstance(column, _Optional):
-        column, one = column.numbers, one.numbers
+        column = column.numbers
+        one = one.numbers
     if isinstance(column, array):
         return bool(column.tobytes() == one.tobytes() * len(column))
     return isinstance(column, list) and all(map(is_, column, repeat(one[0])))
@@ -204,7 +207,8 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def extend(self, records: Iterable[Iterable[tuple[str, float]]]) -> None:
-        start, added = len(self._numbers), list[float]()
+        start = len(self._numbers)
+        added = list[float]()
         for pairs in records:
             names, numbers = zip(*pairs, strict=True) if pairs else ((), ())
             self._names.append(self._known.setdefault(names, names))
@@ -218,7 +222,9 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):  # only used for copies
             copy = _Pairs()
-            copy._names, copy._numbers, copy._ends = self._names[:], self._numbers[:], self._ends[:]
+            copy._names = self._names[:]
+            copy._numbers = self._numbers[:]
+            copy._ends = self._ends[:]
             return copy
         index %= len(self)
         return tuple(zip(self._names[index], self._numbers[self._ends[index] : self._ends[index + 1]], strict=True))

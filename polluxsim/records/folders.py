@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from polluxsim.common.former_names import with_present_names
+from polluxsim.common.policy_names import POLICY_NAMES
 from polluxsim.common.tables import reading_parquet
 from polluxsim.records.storage import RUN_FILE, flat
 
@@ -29,9 +29,6 @@ REWRITTEN = "; delete this file, and the command of the sweep writes it again"
 
 RULE_OF_SHARES = "policy.shares._target_"
 """Setting of Gavel's policies with the class of their rule, which names the policy: all of them have one class."""
-
-POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
-"""Names of policies that differ from the names of their classes."""
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -59,7 +56,8 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
 def _in_order_of_plan(folder: Path) -> list[Path]:
     """Return the folders of the runs in a folder; the runs in the table of a sweep come first, in its order."""
-    runs, table = runs_below(folder), folder / SWEEP_FILE
+    runs = runs_below(folder)
+    table = folder / SWEEP_FILE
     if not table.is_file():
         return runs
     # An open file, because pyarrow takes only names in UTF-8.
@@ -80,12 +78,12 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def info_of(folder: Path) -> Mapping[str, Any]:
-    """Return the contents of run.json in a folder, with present names of classes; empty without a run.json."""
+    """Return the contents of run.json in a folder; empty without a run.json."""
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return {}
-    return with_present_names(info) if isinstance(info, dict) else {}
+    return info if isinstance(info, dict) else {}
 
 
 WITHOUT_RESULT = ("engine.decision_limit",)
@@ -106,7 +104,8 @@ def difference(there: object, here: Mapping[str, Any]) -> str | None:
 
     None if all settings are equal.
     """
-    old, new = of_results(flat(there if isinstance(there, dict) else {})), of_results(flat(here))
+    old = of_results(flat(there if isinstance(there, dict) else {}))
+    new = of_results(flat(here))
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
 

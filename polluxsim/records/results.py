@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_arg
 if TYPE_CHECKING:
     import pandas as pd
 
-REASON_UNITS = {
-    **dict.fromkeys(("gpus", "gpus_before", "gpus_needed", "gpus_left", "gpus_free", "head_gpus_needed"), "GPUs"),
-    **dict.fromkeys(("group_gpus", "num_gpus", "fair_share", "max_replicas", "application_limit"), "GPUs"),
-    **dict.fromkeys(("attained_service", "queue_threshold"), "GPU s"),
-    **dict.fromkeys(("remaining_time", "last_gain", "next_gain", "winning_gain", "age"), "s"),
-    **dict.fromkeys(("remaining_service", "expected_service"), "GPU s"),
-    "gittins_index": "1/GPU s",
-    **dict.fromkeys(("deadline", "reserved_time", "planned_end", "lease_end"), "s"),
-    **dict.fromkeys(("quota", "queue_gpus", "gpus_available"), "GPUs"),
-    "virtual_usage": "GPU s",
-    **dict.fromkeys(("time_had", "shares_due"), "s"),
-}
-"""Units of the numbers in reasons, by name, in the order of tables. Numbers without a unit are not listed."""
-
 
 class Status(StrEnum):
     """State of a job at its end. `CUT_OFF` means that the run ended before the job."""
@@ -249,7 +235,15 @@ class StartRecord(NamedTuple):
     delay: Time
 
 
-_NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS.items())}; others 1"
+class ChooserRecord(NamedTuple):
+    """Which side chooses the batch size of a job from this time on: the `policy`, or the `agent` of the job again.
+
+    The record holds until the next record of the job. Before its first record, the agent chooses.
+    """
+
+    time: Time
+    job: str
+    chosen_by: str
 
 
 class ReasonRecord(NamedTuple):
@@ -261,8 +255,15 @@ class ReasonRecord(NamedTuple):
     time: Time
     job: str
     kind: str
-    numbers: Annotated[tuple[tuple[str, float], ...], Unit(_NUMBERS)]
+    numbers: Annotated[tuple[tuple[str, float], ...], Unit("by name, in run.json")]
     others: tuple[str, ...]
+
+
+class ReasonText(NamedTuple):
+    """How the reasons of a kind are printed. It is data, so a run can be explained without the code of its policy."""
+
+    sentence: str  # template as in `polluxsim.common.templates`; empty to print the numbers by name
+    units: Mapping[str, str]  # units of numbers, by name
 
 
 class TimingRecord(NamedTuple):
@@ -333,6 +334,10 @@ class Result:
         Records of the changes of CPUs and memory of jobs, in order of time.
     start_records
         Records of starts for which the policy named the restart delay, in order of time.
+    reason_texts
+        Sentences and units of the reasons, by kind.
+    chooser_records
+        Records of the changes between policy and agent as the side that chooses a batch size, in order of time.
     before_run
         Numbers of the jobs that were submitted before the start of the run; None if there are none.
     """
@@ -350,7 +355,9 @@ class Result:
     sharing_records: Sequence[SharingRecord] = ()
     host_records: Sequence[HostRecord] = ()
     start_records: Sequence[StartRecord] = ()
+    chooser_records: Sequence[ChooserRecord] = ()
     before_run: BeforeRun | None = field(default=None, compare=False, repr=False)
+    reason_texts: Mapping[str, ReasonText] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def start_time(self) -> float:

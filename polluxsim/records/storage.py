@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from polluxsim.common.durations import clock, from_clock
 from polluxsim.common.errors import InvalidInputError, listed, short
 from polluxsim.common.files import appearing_together, printable
-from polluxsim.common.former_names import warn_of_former_names, with_present_names
 from polluxsim.records.completeness import FILES, REMEDY, check_files, files_in
 from polluxsim.records.results import (
     AllocationRecord,
     BeforeRun,
     CheckpointRecord,
+    ChooserRecord,
     HostRecord,
     JobRecord,
     OutageRecord,
     ReasonRecord,
+    ReasonText,
     Result,
     RoundRecord,
     SharingRecord,
@@ -30,9 +32,14 @@ from polluxsim.records.results import (
 )
 from polluxsim.records.tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
 
+if TYPE_CHECKING:
+    from polluxsim.common.dates import Date, Origin
+
 RUN_FILE = "run.json"
 CONFIG_GROUPS = ("agent", "cluster", "engine", "policy", "profiles", "workload")
 """Parts of a run's settings."""
+REASONS = "reasons"
+"""Part of run.json with the sentences and the units of the reasons, by kind."""
 MAY_BE_NULL = ("summary", "config.agent")
 """Parts of run.json that may be null."""
 
@@ -40,6 +47,7 @@ ALLOCATIONS_FILE = "allocations.parquet"
 OUTAGES_FILE = "outages.parquet"
 HOSTS_FILE = "hosts.parquet"
 STARTS_FILE = "starts.parquet"
+CHOOSERS_FILE = "choosers.parquet"
 
 # Every table of a run: the records of a result that it has, and their kind.
 _TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
@@ -53,15 +61,16 @@ _TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
     "sharing.parquet": ("sharing_records", SharingRecord),
     HOSTS_FILE: ("host_records", HostRecord),
     STARTS_FILE: ("start_records", StartRecord),
+    CHOOSERS_FILE: ("chooser_records", ChooserRecord),
 }
 _NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
 _READ_APART = ("timing.parquet", "reasons.parquet")
 
-SOMETIMES = ("sharing.parquet", HOSTS_FILE, STARTS_FILE)
+SOMETIMES = ("sharing.parquet", HOSTS_FILE, STARTS_FILE, CHOOSERS_FILE)
 """Files that only some runs write.
 
-The files are for shared GPUs, for CPUs and memory if the cluster states them, and for restart delays that the policy
-names.
+The files are for shared GPUs, for CPUs and memory if the cluster states them, for restart delays that the policy names,
+and for batch sizes that the policy chooses.
 """
 RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 """Files of every run's folder."""
@@ -84,6 +93,55 @@ class Run:
         settings = flat(self.info.get("config") or {})
         interval = settings.get("engine.round_interval")
         return interval if isinstance(interval, int | float) else None
+
+    @property
+    def origin(self) -> Origin | None:
+        """Return the date of second 0; None if the run has no dates. Raise InvalidInputError if it is damaged."""
+        value = self.info.get("origin")
+        if value is None:
+            return None
+        from polluxsim.common.dates import Origin  # noqa: PLC0415  (few runs have dates)
+
+        try:
+            return Origin.read(value)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.name}/{RUN_FILE}: {error}; make the run again") from None
+
+    def clock(self, seconds: float) -> str:
+        """Return a time of the run [s] as H:MM:SS, with its date behind it if the run has dates."""
+        origin = self.origin
+        if origin is None or isinf(seconds):
+            return clock(seconds)
+        return f"{clock(seconds)} ({origin.text(seconds)})"
+
+    def seconds(self, given: float | str | Date) -> float:
+        """Return a time of the run in seconds: a number, a text like 3h or 3:00:00, or a date.
+
+        Raise InvalidInputError if the text is no time, or if it is a date that is before the run or in no run.
+        """
+        from polluxsim.common.dates import Date, read_date  # noqa: PLC0415  (a plain run does not need it)
+
+        time: float | Date | None = given if not isinstance(given, str) else read_date(given) or from_clock(given)
+        if isinstance(time, Date):
+            return self._seconds_of(time)
+        if time is None or not (isfinite(time) and time >= 0):
+            must = "seconds ≥ 0, a time like 90min, 1.5h, H:MM or H:MM:SS, or a date like 2026-03-04T14:00"
+            raise InvalidInputError(f"TIME is {given!r}, must be {must}")
+        return time
+
+    def _seconds_of(self, date: Date) -> float:
+        origin = self.origin
+        if origin is None:
+            raise InvalidInputError(
+                f"{date.text} is a date, but {self.name} has no dates: only replays of a log with dates have them, "
+                "without load_factor and resample_hours; give a time since the start, like 3h"
+            )
+        seconds = origin.seconds(date)
+        if seconds < 0:
+            raise InvalidInputError(
+                f"{date.text} is before the start of {self.name}, {origin.text(0.0)}; give a later date"
+            )
+        return seconds
 
     def must_have_jobs(self) -> None:
         """Raise an InvalidInputError if the run had no jobs."""
@@ -112,6 +170,8 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     }
     if result.before_run is not None:
         about["before_run"] = result.before_run._asdict()
+    if result.reason_texts:
+        about[REASONS] = {kind: text._asdict() for kind, text in result.reason_texts.items()}
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for name, (field, record_type) in _TABLES.items():
             if (records := getattr(result, field)) or name not in SOMETIMES:
@@ -145,12 +205,11 @@ def _json(value: Mapping[str, Any]) -> str:
 def read_run(folder: Path) -> Run:
     """Read a run. Columns that an older version did not write get their defaults.
 
-    Classes in the settings get their present names. A former name causes a `FutureWarning`.
-
     Raise InvalidInputError if the folder does not hold a finished run.
     """
     info = read_info(folder)
-    end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
+    end_time = info["end_time"]
+    gpu_seconds = info.get("gpu_seconds")
     tables: dict[str, Any] = {
         field: read_records(folder / name, record_type)
         for name, (field, record_type) in _TABLES.items()
@@ -158,6 +217,7 @@ def read_run(folder: Path) -> Run:
     }
     about: dict[str, Any] = {"standstill": info.get("standstill"), "gpu_seconds": gpu_seconds}
     about["before_run"] = _before_run(folder, info.get("before_run"))
+    about["reason_texts"] = _reason_texts(folder, info.get(REASONS))
     result = Result(**tables, end_time=float(end_time), **about)
     place = folder.resolve()
     return Run(printable(place.name), info, result, folder=place)
@@ -193,9 +253,9 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        warn_of_former_names(info)
-        named: dict[str, Any] = with_present_names(info)
-        end_time, gpu_seconds = named["end_time"], named.get("gpu_seconds")
+        named: dict[str, Any] = info
+        end_time = named["end_time"]
+        gpu_seconds = named.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(
             f"{folder / RUN_FILE}: damaged, or not written by polluxsim ({error}); {REMEDY}"
@@ -222,7 +282,8 @@ def _settings_parts(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     `prefix` is the dotted name of an ancestor.
     """
     parts = {f"{prefix}{name}": run[name] for name in ("config", "descent") if name in run}
-    config, descent = run.get("config"), run.get("descent")
+    config = run.get("config")
+    descent = run.get("descent")
     if isinstance(config, dict):
         parts |= {f"{prefix}config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
     if isinstance(descent, dict) and "before" in descent:
@@ -242,6 +303,30 @@ def _before_run(folder: Path, value: object) -> BeforeRun | None:
         what = f"before_run is {short(value)}, must be {must}"
         raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
     return BeforeRun(**counts)
+
+
+def _reason_texts(folder: Path, value: object) -> dict[str, ReasonText]:
+    """Return the sentences and units of reasons by kind. Raise InvalidInputError if they are invalid."""
+    if value is None:  # an older version wrote the run
+        return {}
+    path = folder / RUN_FILE
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{path}: {REASONS} is {short(value)}, must be a mapping; make the run again")
+    texts = {}
+    for kind, text in value.items():
+        if not isinstance(text, dict) or not _is_reason_text(text):
+            must = "a sentence (text) and units (texts by name)"
+            raise InvalidInputError(f"{path}: {REASONS}.{kind} is {short(text)}, must be {must}; make the run again")
+        texts[kind] = ReasonText(**text)
+    return texts
+
+
+def _is_reason_text(value: Mapping[str, object]) -> bool:
+    """Return whether a mapping has the sentence and the units of a kind of reasons, and nothing else."""
+    if value.keys() != set(ReasonText._fields) or not isinstance(value["sentence"], str):
+        return False
+    units = value["units"]
+    return isinstance(units, dict) and all(isinstance(unit, str) for unit in units.values())
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:

@@ -79,7 +79,8 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         items = arrow_column(list(chain.from_iterable(values)), kind.value_type)
         return pa.Array.from_buffers(kind, len(values), [None, _offsets(values)], children=[items])
     if isinstance(kind, pa.MapType):
-        pairs, entry = list(chain.from_iterable(values)), kind.field(0).type
+        pairs = list(chain.from_iterable(values))
+        entry = kind.field(0).type
         parts = [arrow_column([pair[place] for pair in pairs], entry.field(place).type) for place in range(2)]
         entries = pa.Array.from_buffers(entry, len(pairs), [None], children=parts)
         return pa.Array.from_buffers(kind, len(values), [None, _offsets(values)], children=[entries])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -14,10 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
-from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.common.errors import (
     InvalidConfigError,
@@ -28,7 +25,6 @@ from polluxsim.common.errors import (
     listed,
     short,
 )
-from polluxsim.common.former_names import present_name, with_present_names
 from polluxsim.common.shipped import shipped_classes
 from polluxsim.common.written import IN_WORDS, UNIT_OF, as_declared
 from polluxsim.engine.settings import EngineSettings
@@ -73,11 +69,12 @@ _PARQUET = {
     **{kind: pa.int64() if kind == "WholeHours" else pa.float64() for kind in UNIT_OF},
 }  # fmt: skip
 
+MISSING = "???"  # value of a setting that the user must give
 OWN = "polluxsim"  # top-level module of polluxsim's own classes
 RULE = "rule"  # setting of a mapped workload that may name a class of the user's own, as module.Class
 
 
-def build(config: DictConfig, group: str) -> Any:
+def build(config: Mapping[str, Any], group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
     Invalid settings raise an `InvalidConfigError`; a class that ends the process raises a `PolicyError`.
@@ -85,21 +82,35 @@ def build(config: DictConfig, group: str) -> Any:
     settings = _settings(config, group)
     _check(group, settings)
     try:
-        return _fitting(group, instantiate(settings, _convert_="all"))
-    except KeyboardInterrupt:
+        return _fitting(group, instantiate(settings))
+    except (KeyboardInterrupt, PolluxSimError):
         raise
+    except Exception as error:
+        raise InvalidConfigError(f"{group}: {_one_line(str(error))}") from error
     except BaseException as error:
-        if isinstance(error.__cause__, PolluxSimError):
-            raise error.__cause__ from None
-        if isinstance(error, (InstantiationException, TypeError, ValueError)):  # the latter two are Hydra's own
-            raise InvalidConfigError(f"{group}: {_one_line(str(error.__cause__ or error))}") from error
-        if isinstance(error, Exception):
-            raise
         what = f"{settings['_target_']} ended the process when it was made ({_first_cause(error)})"
         raise PolicyError(f"{group}: {what}; it must return or raise an Exception") from error
 
 
-def load(config: DictConfig, group: str, *arguments: Any) -> Any:
+def instantiate(settings: Any) -> Any:
+    """Return settings in which each mapping with a `_target_` is replaced by the object that it describes."""
+    if isinstance(settings, list):
+        return [instantiate(item) for item in settings]
+    if not isinstance(settings, dict):
+        return settings
+    parts = {name: instantiate(item) for name, item in settings.items()}
+    target = parts.pop("_target_", None)
+    return parts if target is None else get_object(target)(**parts)
+
+
+def get_object(name: str) -> Any:
+    """Return the class or function with a dotted name."""
+    if ":" in name:
+        raise ValueError(f"{name!r} has a colon, must be a dotted name")
+    return resolve_name(name)
+
+
+def load(config: Mapping[str, Any], group: str, *arguments: Any) -> Any:
     """Return the result of `load` of a group's object: the jobs of `workload`, the profiles of `profiles`.
 
     Raise the errors of `build`, and InvalidConfigError if a class of the user raises another kind of error.
@@ -115,15 +126,15 @@ def load(config: DictConfig, group: str, *arguments: Any) -> Any:
         raise InvalidConfigError(f"{group}: {type(part).__name__}.load failed: {_first_cause(error)}") from error
 
 
-def _settings(config: DictConfig, group: str) -> dict[Any, Any]:
-    """Return the resolved settings of a group, with the present name of every class."""
-    try:
-        settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise InvalidConfigError(in_words(error)) from None
+def _settings(config: Mapping[str, Any], group: str) -> dict[Any, Any]:
+    """Return a copy of the settings of a group. Raise InvalidConfigError if one of them has no value."""
+    settings = config[group]
     _check_is_name(group, settings.get("_target_") if isinstance(settings, dict) else settings)
-    named: dict[Any, Any] = with_present_names(settings)
-    return named
+    without_value = [name for name, _, value in _inner(group, group, settings) if value == MISSING]
+    if without_value:
+        raise InvalidConfigError(missing(without_value[0]))
+    copied: dict[Any, Any] = deepcopy(settings)
+    return copied
 
 
 def _check_is_name(group: str, target: object) -> None:
@@ -138,7 +149,7 @@ def check_classes(config: object, source: str, allowed: Collection[str] = ()) ->
 
     Returns the dotted names of the classes outside polluxsim, which are imported. `source` is the name of the file in
     messages. `allowed` contains the modules and packages outside polluxsim whose classes may be loaded. Any other
-    class, and any setting that Hydra would interpret (`${…}`, `_args_`, `_partial_`), raises an `InvalidInputError`.
+    class, any `${…}`, and any other setting with a leading `_`, raises an `InvalidInputError`.
     """
     if not isinstance(config, dict):
         raise InvalidInputError(f"{source}: config is {short(config)}, must be a mapping of settings")
@@ -180,7 +191,7 @@ def _is_foreign(group: str, name: str, key: str, value: object, allowed: Collect
         return False
     if not isinstance(value, str):
         raise ValueError(f"{name} is {short(value)}, must be the dotted name of a class")
-    if not is_rule and present_name(value) in shipped_classes().get(group, ()):
+    if not is_rule and value in shipped_classes().get(group, ()):
         return False
     top = value.partition(".")[0]
     if top != OWN and _is_in(value, allowed):
@@ -226,7 +237,11 @@ def _fitting(group: str, built: object) -> object:
 def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of the class or function with this dotted name."""
     try:
-        return inspect.signature(get_object(target)).parameters
+        called = get_object(target)
+        # Such a function may have effects, like os.remove; it makes no part of a run.
+        if target.partition(".")[0] in sys.stdlib_module_names and not isinstance(called, type):
+            raise TypeError("it is a function of Python's own library, must be a class")
+        return inspect.signature(called).parameters
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -273,7 +288,7 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
     for name, value in list(settings.items()):
         if isinstance(value, dict) and "_target_" in value:
             _check(f"{group}.{name}", value)
-        if str(name).startswith("_") and name != "_partial_":
+        if name == "_target_":
             continue
         if name not in parameters and not takes_any and value is None:
             del settings[name]  # a part that was not chosen; a user's class may not know this value
@@ -296,8 +311,6 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
 
 def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
     """Raise InvalidConfigError if a parameter without a default has no value."""
-    if "_args_" in settings or settings.get("_partial_"):
-        return
     for name, parameter in parameters.items():
         is_one_value = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if not is_one_value or parameter.default is not parameter.empty or name in settings:
@@ -343,15 +356,6 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
                 if (kind := _PARQUET.get(declared)) is not None:
                     found[f"{group}.{name}"] = kind
     return found
-
-
-def in_words(error: OmegaConfBaseException) -> str:
-    """Return an error of OmegaConf in one line that names the setting."""
-    key = error.full_key or error.key
-    if "Missing mandatory value" in str(error):
-        return missing(str(key))
-    text = str(error).partition("\n    full_key")[0]  # without OmegaConf's lines about its types
-    return f"{key}: {_one_line(text)}"
 
 
 def missing(key: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from math import inf
@@ -52,16 +52,6 @@ def claimed_anew(folder: Path, since: float) -> Iterator[Path]:
             if _take(candidate, since, stack) and not (candidate / RUN_FILE).exists():
                 yield candidate
                 return
-
-
-def remove_made(folder: Path, since: float) -> None:
-    """Remove a folder, and the folders above it, if they are empty and were made after a time [s since the epoch].
-
-    A folder that a run has reserved stays.
-    """
-    with suppress(BlockingIOError, FileNotFoundError), held(folder):
-        for made in _made_since(folder, since):
-            remove_if_empty(made)
 
 
 def numbered(folder: Path, number: int) -> Path:

@@ -19,6 +19,8 @@ from polluxsim.records.storage import flat
 
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
+CONFIG_NAME = "run"  # of the file with the defaults of all settings
+
 MOST_NAMED = 3  # largest number of files that a message names
 
 EXPLAINED = re.compile(r"^(\w+): .*?# (.+)$", re.MULTILINE)
@@ -254,7 +256,7 @@ def is_group(key: str) -> bool:
     >>> [is_group(key) for key in ("agent", "cluster/failures", "seed", "engine.horizon")]
     [True, True, False, False]
     """
-    if key.startswith("hydra") or "@" in key:
+    if not key or key.startswith("hydra") or "@" in key:
         return False
     return "/" in key or ("." not in key and bool(config_files(f"{key}/*.yaml")))
 

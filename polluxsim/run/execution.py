@@ -6,38 +6,31 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import isnan
 from threading import Lock
 from time import perf_counter
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
-from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.common.errors import InvalidConfigError, short
 from polluxsim.common.process_state import undamaged
 from polluxsim.common.shipped import shipped
-from polluxsim.common.written import settings_as_declared
-from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.scenario import Scenario, for_cluster
 from polluxsim.engine.settings import DECISION_LIMIT
-from polluxsim.engine.simulation import Simulation, Watcher, driven
+from polluxsim.engine.simulation import Simulation, Watcher, run_to_end
 from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES
 from polluxsim.metrics.declared import computed
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.policy import Policy, as_policy
 from polluxsim.policies.contract.settings import check_names, without_effect
-from polluxsim.policies.contract.view import Policy
 from polluxsim.records.columns import Records
 from polluxsim.records.folders import POLICY_ENTRY
 from polluxsim.records.results import Result, TimingRecord
-from polluxsim.records.storage import flat
-from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
-from polluxsim.run.configurations import config_files, known_settings
-from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.run.building import build, checked_metric, load, user_metrics
+from polluxsim.run.identity import data_of, git_commit, versions
 from polluxsim.run.interrupt import forks_ended
+from polluxsim.run.spec import RunSpec, check_parts
 from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Workload
 
@@ -48,13 +41,41 @@ def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     A setting that names a queue, user or GPU type that does not exist raises an `InvalidConfigError`.
     """
     _check_types(scenario)
-    of_policy = without_effect(policy, scenario.workload.jobs, scenario.cluster)
+    of_policy = policy.without_effect(scenario.workload.jobs, scenario.cluster)
     sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
     sentences += [*_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario)]
+    sentences += [*_of_placement(scenario), *_of_limits(scenario)]
     settings, cluster = scenario.settings, scenario.cluster
     for part in (cluster.failures, settings.sharing, settings.checkpoints):
         sentences += without_effect(part, scenario.workload.jobs, cluster)
     return sentences
+
+
+def _of_placement(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence if jobs should keep their nodes, and the policy places them by a rule of its own."""
+    if scenario.shape_rule.anywhere or scenario.traits.keeps_shapes:
+        return
+    yield (
+        f"engine.placement has no effect: {scenario.policy_name} places jobs by its own rule, and may spread the GPUs "
+        "of a job over more nodes than it requests"
+    )
+
+
+def _of_limits(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence for each limit by user, QOS or queue that cannot stop a job.
+
+    A limit of a QOS or queue that no job has raises an `InvalidConfigError`.
+    """
+    jobs = scenario.workload.jobs
+    num_gpus = scenario.cluster.num_gpus
+    for limit in scenario.settings.use_limits:
+        if limit.attribute != "all":
+            known = {getattr(job, limit.attribute) for job in jobs} - {None}
+            check_names(f"engine.limits.{limit.attribute}", [limit.name], limit.attribute, known)
+        if limit.is_by_user and not any(job.user for job in jobs):
+            yield f"{limit.setting} has no effect: no job has a user"
+        elif limit.counts_gpus and limit.most >= num_gpus:
+            yield f"{limit.setting} has no effect: it is {limit.most}, and the cluster has {num_gpus} GPUs"
 
 
 def unused_in(scenario: Scenario, result: Result) -> list[str]:
@@ -106,9 +127,6 @@ def _of_jobs(scenario: Scenario) -> Iterator[str]:
             yield f"engine.{setting} has no effect: no job trains {' or '.join(sorted(names))}"
 
 
-GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
-TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
-NOT_THE_RUNS = "reproduce"  # part of experiment files that describes the comparison, not the runs
 KEPT = 8  # number of loaded workloads, and of sets of profiles, that a process keeps for its next runs
 
 _one_loads = Lock()
@@ -116,37 +134,23 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 
 
 class Execution:
-    """A run that is ready to be simulated: its configuration is checked, and its files are read.
-
-    `given` contains objects by config group. They replace the objects that the configuration would build. The
-    configuration describes one of these objects by `_target_` and parameters if these would make an equal object;
-    otherwise the run has no key. `given["metrics"]` has further metrics of the user by name. `policy_entry` is the
-    name of the configuration that was chosen for the policy; run.json states the name of a user's configuration.
+    """A run that is ready to be simulated: its settings are checked, and its files are read.
 
     The class and its methods raise PolluxSimError if a setting or a file is invalid, the policy fails, or there is not
     enough memory.
     """
 
-    def __init__(
-        self, config: DictConfig, given: Mapping[str, Any] | None = None, policy_entry: str | None = None
-    ) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         started = perf_counter()
-        _check_top_level(config)
-        self._config = config
-        self._resolved: dict[str, Any] = resolved(config)
-        _check_seed(self._resolved["seed"])
-        _check_groups(self._resolved)
-        self._given = dict(given or {})
-        self._policy_entry = policy_entry
-        if not isinstance(metrics := self._given.get("metrics", {}), Mapping):
-            raise InvalidConfigError(f"metrics is {short(metrics)}, must be polluxsim.Metric objects by name")
-        self._metrics = user_metrics(self._resolved) | {
-            name: checked_metric(name, metric) for name, metric in metrics.items()
-        }
+        check_parts(spec.config)
+        self.spec = spec
+        if not isinstance(spec.metrics, Mapping):
+            raise InvalidConfigError(f"metrics is {short(spec.metrics)}, must be polluxsim.Metric objects by name")
+        self._metrics = user_metrics(spec.config)
+        for name, metric in spec.metrics.items():
+            self._metrics[name] = checked_metric(name, metric)
         self._user_values: dict[str, Any] = {}
-        parts = [part for name, part in self._resolved.items() if isinstance(part, dict) and name != "metrics"]
-        can_be_built = all("_target_" in part for part in parts)
-        self._key = key_of(self._resolved) if can_be_built else None
+        self._key = spec.key
         self._profiles, self.workload = self._load()
         self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
@@ -162,7 +166,7 @@ class Execution:
         try:
             with forks_ended(), undamaged():
                 run, policy = self.start()
-                result = driven(run, policy, watch)
+                result = run_to_end(run, policy, watch)
             self._without_effect += unused_in(run.scenario, result)
         except MemoryError as error:
             what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
@@ -181,55 +185,56 @@ class Execution:
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
         policy = self._made_policy()
-        if slow_kernels := getattr(policy, "slow_kernels", ()):
+        if policy.slow_kernels:
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
-            compile_ahead(slow_kernels)
-        return Simulation(self._scenario(policy), self._resolved["seed"]), policy
+            compile_ahead(policy.slow_kernels)
+        return Simulation(self._scenario(policy), self.spec.seed), for_cluster(policy, self.cluster)
 
     def _scenario(self, policy: Policy) -> Scenario:
         """Return the scenario under a policy."""
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
-        scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
+        scenario = Scenario.under(*parts, self._part("agent") if "agent" in self.spec.config else None)
         self._without_effect = settings_without_effect(policy, scenario)
         return scenario
 
     def _made_policy(self) -> Policy:
         """Return the policy. Making it has the time limit of a decision."""
-        name = str(self._resolved["policy"].get("_target_")).rpartition(".")[2]
+        name = str(self.spec.config["policy"].get("_target_")).rpartition(".")[2]
         with time_limited(self._decision_limit, name, None):
-            policy: Policy = self._part("policy")
-        return policy
+            return as_policy(self._part("policy"))
 
     @property
     def _decision_limit(self) -> float | None:
         """Return the time limit of a decision [s], before the settings of the engine are checked."""
-        if "engine" in self._given:
-            given: float | None = self._given["engine"].decision_limit
+        if "engine" in self.spec.objects:
+            given: float | None = self.spec.objects["engine"].decision_limit
             return given
-        limit = self._resolved["engine"].get("decision_limit", DECISION_LIMIT)
+        limit = self.spec.config["engine"].get("decision_limit", DECISION_LIMIT)
         if limit is None or (isinstance(limit, int | float) and limit > 0):
             return limit
         return DECISION_LIMIT  # the settings of the engine report the value
 
     def _part(self, group: str) -> Any:
-        return self._given[group] if group in self._given else build(self._config, group)
+        return self.spec.objects[group] if group in self.spec.objects else build(self.spec.config, group)
 
     def _load(self) -> tuple[Mapping[str, Profile], Workload]:
-        if not self._given.keys() & {"profiles", "workload"}:
-            return _load(self._config, self._resolved)
-        profiles = self._given["profiles"] if "profiles" in self._given else load(self._config, "profiles")
-        given = self._given.get("workload")
-        return profiles, load(self._config, "workload", profiles) if given is None else given
+        if not self.spec.objects.keys() & {"profiles", "workload"}:
+            return _load(self.spec.config)
+        profiles = (
+            self.spec.objects["profiles"] if "profiles" in self.spec.objects else load(self.spec.config, "profiles")
+        )
+        given = self.spec.objects.get("workload")
+        return profiles, load(self.spec.config, "workload", profiles) if given is None else given
 
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return the content of run.json for the run."""
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
-        odd = suspicious(self._resolved, self.workload)
+        odd = suspicious(self.spec.config, self.workload)
         notes = {"notes": list(self.workload.notes)} if self.workload.notes else {}
         return {
-            "config": self._resolved,
-            "seed": self._resolved["seed"],
+            "config": self.spec.config,
+            "seed": self.spec.seed,
             "nodes": self.cluster.groups,
             "key": self._key,
             "versions": versions(),
@@ -237,8 +242,9 @@ class Execution:
             "summary": None if summary is None else summary.values(),
             **unused,
             **({"suspicious": odd} if odd else {}),
-            **named_policy_entry(self._policy_entry),
+            **named_policy_entry(self.spec.policy_entry),
             **notes,
+            **({"origin": self.workload.origin.as_json()} if self.workload.origin else {}),
             **({"metrics": self._user_values} if self._user_values else {}),
         }
 
@@ -250,31 +256,11 @@ def named_policy_entry(name: str | None) -> dict[str, str]:
     return {POLICY_ENTRY: name}
 
 
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values, in which each class has its present name, and each duration its unit.
-
-    Raise InvalidConfigError if a value cannot be resolved or is nan, or a mapping has keys of several types.
-    """
-    try:
-        values = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise InvalidConfigError(in_words(error)) from None
-    plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
-    if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
-        raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
-    plain.pop(NOT_THE_RUNS, None)
-    warn_of_former_names(plain)
-    settings: dict[str, Any] = settings_as_declared("", with_present_names(plain))
-    for name, value in settings.items():
-        _check_keys(name, value)
-    return settings
-
-
-def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
+def _load(config: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
     """Return profiles and workload. Workloads of the last runs are kept, and read again if their files changed."""
     with _one_loads:
-        profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: load(config, "profiles"))
-        sources = {group: values[group] for group in ("profiles", "workload")}
+        profiles = _kept("profiles", {"profiles": config["profiles"]}, lambda: load(config, "profiles"))
+        sources = {group: config[group] for group in ("profiles", "workload")}
         return profiles, _kept("workload", sources, lambda: load(config, "workload", profiles))
 
 
@@ -290,47 +276,3 @@ def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> An
             known.popitem(last=False)
     known.move_to_end(name)
     return known[name]
-
-
-def _check_keys(name: str, value: object) -> None:
-    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort such keys."""
-    if isinstance(value, dict):
-        try:
-            sorted(value)
-        except TypeError:
-            keys = ", ".join(map(short, value))
-            raise InvalidConfigError(f"{name} has keys of different kinds ({keys}), must be of one kind") from None
-        for key, item in value.items():
-            _check_keys(f"{name}.{key}", item)
-
-
-def _check_groups(values: Mapping[str, Any]) -> None:
-    """Raise InvalidConfigError if a required group of a resolved configuration is not a mapping."""
-    for group in GROUPS:
-        if not isinstance(values.get(group), dict):
-            what = f"{group} is {short(values.get(group))}, must be a mapping with _target_ and parameters"
-            raise InvalidConfigError(f"{what}; {group}=NAME chooses one")
-
-
-def _check_top_level(config: DictConfig) -> None:
-    """Raise InvalidConfigError if a group of a configuration is unknown or missing."""
-    names = set(map(str, config))  # also those without a value
-    if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
-        meant = did_you_mean(unknown[0], known_settings())
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")
-    if OmegaConf.is_missing(config, "seed"):
-        raise InvalidConfigError(missing("seed"))
-    if lacking := [name for name in (*GROUPS, "seed") if name not in names]:
-        what = f"there is no {lacking[0]} in the configuration, and each run needs one"
-        own = shipped("configs") / "run.yaml"
-        if config_files("run.yaml")["run.yaml"] == own and lacking[0] in GROUPS:
-            raise InvalidConfigError(f"{what}; choose one with {lacking[0]}=NAME")
-        raise InvalidConfigError(
-            f"{what}; a run.yaml of your own replaces polluxsim's as a whole, so begin with a copy of {own}"
-        )
-
-
-def _check_seed(seed: object) -> None:
-    """Raise InvalidConfigError if the resolved seed is not a whole number of at least 0."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InvalidConfigError(f"seed is {short(seed)}, must be a whole number of at least 0")

@@ -7,63 +7,46 @@ from copy import copy, deepcopy
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
 from math import isfinite
-from typing import Any, NamedTuple
-
-from omegaconf import DictConfig, OmegaConf
+from typing import Any
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
-from polluxsim.common.former_names import with_present_names
 from polluxsim.engine.futures import Fork
+from polluxsim.engine.scenario import for_cluster
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.stages import Stages
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.records.storage import RUN_FILE, Run
 from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
-from polluxsim.run.composing import plain
+from polluxsim.run.spec import Edit, RunSpec
+from polluxsim.run.spec import as_plain as plain
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.past import Past
 
 BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 
 
-class Edits(NamedTuple):
-    """The changes of a fork, except for changes of settings."""
-
-    time: float  # of the round from which on they apply [s]
-    lost_nodes: tuple[int, ...] = ()  # nodes that go down for good, with those that a smaller cluster lacks
-    without: tuple[JobId, ...] = ()  # jobs that are cancelled, or do not arrive
-    added: tuple[Job, ...] = ()  # additional jobs, in the order in which they were given
-    seed: int | None = None  # new seed of the policy's random generator; None continues the generator
-    new_policy: bool = False  # whether a new policy takes over; the settings of both may be equal
-
-
-class Generation(NamedTuple):
-    """The data that a replay of a fork needs: its edits, and the settings after it."""
-
-    edits: Edits
-    config: DictConfig
-
-
-def recorded_descent(parent: Run, config: DictConfig, edits: Edits) -> dict[str, Any]:
+def recorded_descent(parent: Run, config: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
     """Return the `descent` of a fork for run.json, as plain values. `config` has the settings of the parent."""
-    before = {"config": OmegaConf.to_container(config)}
+    before = {"config": dict(config)}
     if DESCENT in parent.info:
         before[DESCENT] = parent.info[DESCENT]
     return {
         "run": parent.name,
         "key": parent.info.get("key"),
-        "time": edits.time,
-        "lost_nodes": list(edits.lost_nodes),
-        "without": list(edits.without),
-        "added": [job.job_id for job in edits.added],
-        "added_jobs": {job.job_id: fields_of(job) for job in edits.added},
-        "seed": edits.seed,
-        "new_policy": edits.new_policy,
+        "time": edit.time,
+        "lost_nodes": list(edit.lost_nodes),
+        "without": list(edit.without),
+        "added": [job.job_id for job in edit.added],
+        "added_jobs": {job.job_id: fields_of(job) for job in edit.added},
+        "seed": edit.seed,
+        "new_policy": edit.new_policy,
+        "down_nodes": list(edit.down_nodes),
+        "down_for": edit.down_for,
         BEFORE: before,
     }
 
@@ -86,22 +69,29 @@ def ancestry(run: Run) -> list[Mapping[str, Any]]:
     return found
 
 
-def lineage(run: Run) -> tuple[DictConfig, list[Generation]]:
-    """Return the settings of a run's first ancestor, and the forks from it to the run in order of time.
+def spec_of(run: Run) -> RunSpec:
+    """Return the description of a finished run: that of its first ancestor, with an edit for each fork.
 
     A run folder is data: only classes that the run may load are imported, and functions like metrics are ignored.
 
     Raise InvalidInputError if the run cannot be simulated again.
     """
-    source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)
+    source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)[::-1]
     configs = [_replayed_settings(run, source, info.get("config", {})) for info in infos]
-    edits = [_edits(source, info[DESCENT]) for info in infos[:-1]]
-    if any(earlier.time > later.time for later, earlier in pairwise(edits)):
+    edits = []
+    for info, (before, after) in zip(infos[1:], pairwise(configs), strict=True):
+        edits.append(_edit(source, info[DESCENT], changed_settings(before, after)))
+    if any(earlier.time > later.time for earlier, later in pairwise(edits)):
         raise InvalidInputError(f"{source}: the times of the forks are not in order; make the fork again")
-    return configs[-1], [Generation(*pair) for pair in zip(edits, configs, strict=False)][::-1]
+    return RunSpec(configs[0], edits=tuple(edits))
 
 
-def _replayed_settings(run: Run, source: str, config: Any) -> DictConfig:
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the groups of a configuration whose settings differ from those before."""
+    return {group: part for group, part in after.items() if group != "seed" and part != before.get(group)}
+
+
+def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
     """Return recorded settings for a replay. Refuse objects of Python, and classes that the run may not load."""
     check_classes(config, source, run.allow_classes)
     if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
@@ -113,8 +103,7 @@ def _replayed_settings(run: Run, source: str, config: Any) -> DictConfig:
     if not _is_int(config.get("seed")):
         what = f"config.seed is {short(config.get('seed'))}, must be a whole number of at least 0"
         raise InvalidInputError(f"{source}: {what}; make the run again")
-    parts = {name: part for name, part in with_present_names(config).items() if name != "metrics"}
-    return OmegaConf.create(parts)
+    return {name: part for name, part in config.items() if name != "metrics"}
 
 
 def _is_int(value: object) -> bool:
@@ -141,12 +130,15 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "added_jobs": (lambda value: isinstance(value, dict), "a mapping of names to jobs"),
     "seed": (lambda value: value is None or _is_int(value), "null or a whole number of at least 0"),
     "new_policy": (lambda value: isinstance(value, bool), "true or false"),
+    # Forks that an older version wrote have neither of these.
+    "down_nodes": (lambda value: value is None or _are(_is_int)(value), "a list of node numbers"),
+    "down_for": (lambda value: value is None or _is_time(value), "a number of seconds of at least 0"),
 }
 """What the parts of a descent must be: a check, and the rule in words."""
 
 
-def _edits(source: str, descent: Mapping[str, Any]) -> Edits:
-    """Return the edits that a descent stores."""
+def _edit(source: str, descent: Mapping[str, Any], settings: Mapping[str, Any]) -> Edit:
+    """Return the edit that a descent stores, with the settings that it changes."""
     for name, (is_allowed, rule) in _RULES.items():
         if not is_allowed(value := descent.get(name)):
             what = f"descent.{name} is {short(value)}, must be {rule}"
@@ -160,8 +152,17 @@ def _edits(source: str, descent: Mapping[str, Any]) -> Edits:
         except (InvalidInputError, AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"descent.added_jobs.{name} is no job ({error})"
             raise InvalidInputError(f"{source}: {what}; make the fork again") from None
-    nodes, without = tuple(descent["lost_nodes"]), tuple(descent["without"])
-    return Edits(descent["time"], nodes, without, tuple(added), descent["seed"], descent["new_policy"])
+    return Edit(
+        descent["time"],
+        settings,
+        lost_nodes=tuple(descent["lost_nodes"]),
+        without=tuple(descent["without"]),
+        added=tuple(added),
+        seed=descent["seed"],
+        new_policy=descent["new_policy"],
+        down_nodes=tuple(descent.get("down_nodes") or ()),
+        down_for=descent.get("down_for") or 0.0,
+    )
 
 
 def fields_of(job: Job) -> dict[str, Any]:
@@ -225,11 +226,11 @@ def _cannot_change(setting: str) -> InvalidConfigError:
 class Branch:
     """A run in progress, with its present settings, policy and scenario.
 
-    `run.scenario` follows at the round of the last edits. `lost_nodes`, `left_out` and `added` are the nodes that went
+    `run.scenario` follows at the round of the last edit. `lost_nodes`, `left_out` and `added` are the nodes that went
     down for good, the names of the jobs left out, and the added jobs, of all edits so far.
     """
 
-    def __init__(self, config: DictConfig, run: Simulation, policy: Policy) -> None:
+    def __init__(self, config: Mapping[str, Any], run: Simulation, policy: Policy) -> None:
         self.config, self.run, self.policy = config, run, policy
         self.scenario = run.scenario
         self.lost_nodes: frozenset[int] = frozenset()
@@ -248,51 +249,53 @@ class Branch:
         while (view := self.run.advance(before=time)) is not None:
             self.run.commit(self.run.ask(self.policy, view))
 
-    def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
-        """Make the edits of a fork at the round of their time; return them with all nodes that go down.
+    def change(self, edit: Edit, given: Mapping[str, Any]) -> Edit:
+        """Make an edit at the round of its time; return it with all nodes that go down.
 
-        The branch must not have passed this time. `config` contains the settings from this time on, which may differ in
-        policy, cluster and seed. `given` contains objects by config group. They replace the objects that `config`
-        describes.
+        The branch must not have passed this time. The edit may change the settings of policy and cluster. `given`
+        contains objects by config group. They replace the objects that the settings describe.
         """
-        before, (cluster, lost) = self.scenario, self._changed_cluster(edits, config, given)
-        if edits.new_policy:
+        config = edit.config_after(self.config)
+        before, (cluster, lost) = self.scenario, self._changed_cluster(edit, config, given)
+        if edit.new_policy:
             self.policy = deepcopy(given["policy"]) if "policy" in given else build(config, "policy")
-        if edits.new_policy or cluster != before.cluster:
-            traits, name = traits_of(self.policy), type(self.policy).__name__
+        if edit.new_policy or cluster != before.cluster:
+            self.policy = for_cluster(self.policy, cluster)
+            traits, name = traits_of(self.policy), self.policy.label
             self.scenario = replace(before, cluster=cluster, traits=traits, policy_name=name)
         down = tuple(node for node in lost if node < cluster.num_nodes)
-        parts = edits.new_policy, down, edits.without, edits.added, edits.seed
-        if (fork := Fork(edits.time, self.scenario, *parts)) != Fork(edits.time, before):
+        self._check_down(edit, cluster.num_nodes, lost)
+        parts = edit.new_policy, down, edit.outage, edit.without, edit.added, edit.seed
+        if (fork := Fork(edit.time, self.scenario, *parts)) != Fork(edit.time, before):
             self.run.fork(fork)
         self.config = config
         self.lost_nodes |= frozenset(lost)
-        self.left_out |= frozenset(edits.without)
-        self.added += edits.added
-        return edits._replace(lost_nodes=lost)
+        self.left_out |= frozenset(edit.without)
+        self.added += edit.added
+        return replace(edit, lost_nodes=lost)
 
     def _changed_cluster(
-        self, edits: Edits, config: DictConfig, given: Mapping[str, Any]
+        self, edit: Edit, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> tuple[Cluster, tuple[int, ...]]:
         """Return the cluster after the fork, and the numbers of the nodes that go down.
 
         The cluster includes nodes that go down, except for new nodes at its end: they never come up.
         """
         old = new = self.scenario.cluster
-        if "cluster" in given or config.cluster != self.config.cluster:
+        if "cluster" in given or config["cluster"] != self.config["cluster"]:
             if "cluster" not in given:
                 self._check_parts(config)
             new = given["cluster"] if "cluster" in given else build(config, "cluster")
             self._check_growth(new.num_nodes)
             self._num_nodes = new.num_nodes
-        if new == old and not edits.lost_nodes:
+        if new == old and not edit.lost_nodes:
             return old, ()
         _check_nodes(old, new)
         self._check_kept(new, config)
         num_nodes = max(old.num_nodes, new.num_nodes)
-        self._check_dropped(edits.lost_nodes, num_nodes)
+        self._check_dropped(edit.lost_nodes, num_nodes)
         down = {node for node in self.lost_nodes if node < old.num_nodes}
-        lost = {*edits.lost_nodes, *range(new.num_nodes, old.num_nodes)} - down
+        lost = {*edit.lost_nodes, *range(new.num_nodes, old.num_nodes)} - down
         lost |= {node for node in self.lost_nodes - down if node < num_nodes}
         while num_nodes > old.num_nodes and num_nodes - 1 in lost:
             num_nodes -= 1
@@ -301,14 +304,24 @@ class Branch:
             old = replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)
         return old, tuple(sorted(lost))
 
-    def _check_parts(self, config: DictConfig) -> None:
+    def _check_down(self, edit: Edit, num_nodes: int, lost: Collection[int]) -> None:
+        """Raise InvalidConfigError if a node that is to go down for a time is not there."""
+        if edit.down_nodes:
+            _check_nodes(self.scenario.cluster, self.scenario.cluster)
+        for node in edit.down_nodes:
+            if node not in range(num_nodes):
+                raise InvalidConfigError(f"there is no node {node} to take down; name one from 0 to {num_nodes - 1}")
+            if node in self.lost_nodes or node in lost:
+                raise InvalidConfigError(f"node {node} is down for good, so it cannot go down; name another node")
+
+    def _check_parts(self, config: Mapping[str, Any]) -> None:
         """Raise InvalidConfigError if a setting is set of a part that the cluster of the run does not have."""
         for name in KEPT_SETTINGS:
-            part = config.cluster.get(name)
-            if isinstance(part, DictConfig) and "_target_" not in part:
+            part = config["cluster"].get(name)
+            if isinstance(part, dict) and "_target_" not in part:
                 raise _cannot_change(f"cluster.{name}")
 
-    def _check_kept(self, new: Cluster, config: DictConfig) -> None:
+    def _check_kept(self, new: Cluster, config: Mapping[str, Any]) -> None:
         """Check that the new cluster has the same failures and prices as the present one.
 
         User classes may not define equality, so equal settings suffice.
@@ -316,7 +329,7 @@ class Branch:
         old = self.scenario.cluster
         for name in KEPT_SETTINGS:
             kept, wanted = getattr(old, name), getattr(new, name)
-            if kept != wanted and self.config.cluster.get(name) != config.cluster.get(name):
+            if kept != wanted and self.config["cluster"].get(name) != config["cluster"].get(name):
                 if not isinstance(wanted, float):
                     raise _cannot_change(f"cluster.{name}")
                 raise InvalidConfigError(

@@ -171,8 +171,8 @@ PACKAGE = Path(__file__).parents[1]
 WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statistics", "studies")
 """Packages whose code changes no result, except for the modules in `EXECUTING`."""
 
-EXECUTING = ("run/building.py", "run/execution.py")
-"""Modules of these packages that count: they build and execute a run."""
+EXECUTING = ("run/building.py", "run/execution.py", "run/spec.py")
+"""Modules of these packages that count: they describe, build and execute a run."""
 
 CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")  # libraries that compute or write results
@@ -253,7 +253,8 @@ def git_commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(PACKAGE.parent), *arguments]
+    # Without optional locks: a run that is killed leaves no lock in the user's checkout.
+    command = ["git", "--no-optional-locks", "-C", str(PACKAGE.parent), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -9,24 +9,22 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
-
-from polluxsim.common.durations import clock
-from polluxsim.common.errors import InvalidInputError, check_range, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
 from polluxsim.common.instants import first_round, just_after
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
-from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.records.storage import Run
-from polluxsim.run.composing import composed, set_values
-from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
-from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
+from polluxsim.run.composing import composed
+from polluxsim.run.execution import Execution, settings_without_effect, unused_in
+from polluxsim.run.forks import Branch, changed_settings, recorded_descent, spec_of
 from polluxsim.run.located import LocatedPaths
+from polluxsim.run.spec import Edit, RunSpec, settled
 from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Job
 
@@ -43,22 +41,24 @@ class WhatIfRequest:
     # By configuration group: an object in place of an entry, and its description for run.json.
     objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)
     drop_nodes: Collection[int] = ()  # numbers of nodes that go down for good
+    down_nodes: Collection[int] = ()  # numbers of nodes that go down for a time
+    down_for: float = 0.0  # this time [s]; above 0 with `down_nodes`, 0 without
     without: Collection[str] = ()  # names of jobs that are cancelled, or never submitted
     added: tuple[Job, ...] = ()  # additional jobs, at their times on the clock of the run [s]
     seed: int | None = None  # seed of the policy's random generator from this round on; None continues the generator
 
-    def config(self, present: DictConfig) -> DictConfig:
+    def config(self, present: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of the fork, given the settings of the run."""
-        config = present
+        config = deepcopy(dict(present))
         for group, (name, settings) in self.entries.items():
             if name is None:
-                config = deepcopy(config)
-                set_values(config, group, settings, merge=True)
-                continue
-            config = OmegaConf.create({**config, group: composed({group: name}, {group: settings}, 0)[group]})
+                changed = RunSpec(config).with_values(group, settings)
+            else:
+                changed = composed({group: name}, {group: settings}, 0)
+            config[group] = changed.config[group]
         for group, (_, description) in self.objects.items():
-            config = OmegaConf.create({**config, group: description})
-        return config
+            config[group] = dict(description)
+        return settled(config)
 
 
 class Moment(Generic[RunT]):
@@ -70,13 +70,12 @@ class Moment(Generic[RunT]):
     """
 
     def __init__(self, run: RunT, time: float) -> None:
-        config, forks = lineage(run)
-        configs = [config, *(fork.config for fork in forks)]
-        self._paths = LocatedPaths([OmegaConf.to_container(each) for each in configs], run.folder)
-        config = self._located(config)
+        spec = spec_of(run)
+        self._paths = LocatedPaths([spec.config, *(edit.settings for edit in spec.edits)], run.folder)
+        config = self._located(spec.config)
         self.origin = run
         try:
-            self._execution = Execution(config)
+            self._execution = Execution(RunSpec(config))
             self._branch = Branch(config, *self._execution.start())
         except InvalidInputError as error:
             if any(path in str(error) for path in self._paths.missing):
@@ -86,23 +85,23 @@ class Moment(Generic[RunT]):
         interval = self._branch.scenario.settings.round_interval
         self.time = first_round(min(time, run.result.end_time), interval) * interval
         if run.result.end_time <= self.time:
-            what = f"{run.name} ends at {clock(run.result.end_time)} and has no round at {clock(time)} or later"
+            what = f"{run.name} ends at {run.clock(run.result.end_time)} and has no round at {run.clock(time)} or later"
             raise InvalidInputError(f"{what}; name an earlier time")
-        if forks and self.time < forks[-1].edits.time:
-            what = f"{run.name} was forked at {clock(forks[-1].edits.time)}, after {clock(self.time)}"
+        if spec.edits and self.time < spec.edits[-1].time:
+            what = f"{run.name} was forked at {run.clock(spec.edits[-1].time)}, after {run.clock(self.time)}"
             raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
-        for fork in forks:
-            self._branch.advance(fork.edits.time)
-            self._branch.change(fork.edits, self._located(fork.config), {})
+        for edit in spec.edits:
+            self._branch.advance(edit.time)
+            self._branch.change(replace(edit, settings=self._located(edit.settings)), {})
         self._branch.advance(self.time)
         before = [record for record in run.result.allocation_records if record.time < self.time]
         if before != list(self._branch.run.result().allocation_records):
             what = "simulated again, it is another run, because files, polluxsim or its libraries have changed since"
             raise InvalidInputError(f"{run.name}: {what}; make the run again")
 
-    def _located(self, config: DictConfig) -> DictConfig:
+    def _located(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings of the run with paths that are found from the present folder."""
-        located: DictConfig = OmegaConf.create(self._paths.locate(OmegaConf.to_container(config)))
+        located: dict[str, Any] = self._paths.locate(config)
         return located
 
     def copied(self) -> tuple[Simulation, Policy]:
@@ -111,7 +110,7 @@ class Moment(Generic[RunT]):
         return branch.run, branch.policy
 
     @property
-    def config(self) -> DictConfig:
+    def config(self) -> Mapping[str, Any]:
         """Return the settings of the run at the round."""
         return self._branch.config
 
@@ -141,28 +140,43 @@ class Moment(Generic[RunT]):
         Raise InvalidInputError if a named job is not known or has ended, and InvalidConfigError if a setting is
         invalid or must not change.
         """
-        settings = resolved(request.config(self.config))
-        config, branch = OmegaConf.create(settings), self._branch.copy()
+        settings = request.config(self.config)
+        branch = self._branch.copy()
         given = {group: value for group, (value, _) in request.objects.items()}
-        new_policy = "policy" in given or config.policy != self.config.policy
+        new_policy = "policy" in given or settings["policy"] != self.config["policy"]
         nodes, left_out = tuple(_numbers(request.drop_nodes)), self._left_out(request.without)
+        down_nodes = tuple(sorted(set(_numbers(request.down_nodes))))
+        if down_nodes:
+            check_range("down_for", request.down_for, above=0)
+        elif request.down_for:
+            raise InvalidConfigError("down_for has no effect without down_nodes; name the nodes that go down")
         check_range("seed", request.seed, least=0, whole=True, or_null=True)
         seed = None if request.seed is None else index(request.seed)
         added = tuple(replace(job, line=0) for job in request.added)  # the line is one of another file
-        edits = branch.change(Edits(self.time, nodes, left_out, added, seed, new_policy), config, given)
+        edit = Edit(
+            self.time,
+            changed_settings(self.config, settings),
+            lost_nodes=nodes,
+            without=left_out,
+            added=added,
+            seed=seed,
+            new_policy=new_policy,
+            down_nodes=down_nodes,
+            down_for=request.down_for,
+        )
+        edit = branch.change(edit, given)
         unused = settings_without_effect(branch.policy, branch.scenario)
-        result = driven(branch.run, branch.policy)
+        result = run_to_end(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)
-        settings |= {} if seed is None else {"seed": seed}
         info = self._execution.info(summarise(result))
         for name in ("without_effect", "suspicious"):
             info.pop(name, None)  # of the first ancestor
-        if odd := suspicious(settings, branch.scenario.workload):
+        if odd := suspicious(branch.config, branch.scenario.workload):
             info["suspicious"] = odd
-        written = self._paths.as_written(settings)
+        written = self._paths.as_written(branch.config)
         info |= {"config": written, "seed": written["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
-        before = OmegaConf.create(self._paths.as_written(OmegaConf.to_container(self.config)))
-        info |= {"descent": recorded_descent(self.origin, before, edits)}
+        before = self._paths.as_written(self.config)
+        info |= {"descent": recorded_descent(self.origin, before, edit)}
         if unused:
             info["without_effect"] = unused
         return replace(self.origin, info=info, result=result)

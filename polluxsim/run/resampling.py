@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from polluxsim.common.errors import InvalidInputError, listed
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import Decision, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import Decision
 from polluxsim.records.results import Status
 from polluxsim.records.storage import Run
 from polluxsim.run.interrupt import exits_raised
@@ -91,7 +93,7 @@ def futures(known: KnownState, asked: Collection[JobId], forks: int, processes: 
     if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
         yield from (known.future(asked, number) for number in rest)
         return
-    begin = partial(_begin_worker, known.moment.origin, known.moment.time, known.arrivals)
+    begin = partial(_begin_worker, known.recipe())
     count, number = min(processes, len(rest)), 1
     found: dict[int, Times] = {}
     with workers(count, begin) as pool:
@@ -102,9 +104,9 @@ def futures(known: KnownState, asked: Collection[JobId], forks: int, processes: 
                 number += 1
 
 
-def _begin_worker(run: Run, time: float, arrivals: Arrivals) -> None:
-    """Simulate a run up to a time, in a worker process."""
-    _known_states.append(KnownState(Moment(run, time), arrivals))
+def _begin_worker(make: Callable[[], KnownState]) -> None:
+    """Make the state from which a worker process draws futures."""
+    _known_states.append(make())
 
 
 def _future_in_worker(asked: Collection[JobId], number: int) -> Times:
@@ -112,13 +114,124 @@ def _future_in_worker(asked: Collection[JobId], number: int) -> Times:
         return _known_states[-1].future(asked, number)
 
 
-class KnownState:
+class DrawnFuture(Protocol):
+    """What is drawn for one future. `polluxsim.workloads.history.Draw` describes the attributes."""
+
+    durations: dict[JobId, float]
+    length: float
+
+    def arrivals(self, start: float) -> Iterator[Job]:
+        """Yield the jobs of another piece of the past, which begins at `start` [s]."""
+
+
+class KnownState(ABC):
+    """The information that a forecaster has about a cluster at a time: of a run, or of a real cluster.
+
+    Subclasses set the attributes.
+    """
+
+    time: float  # of the forecast [s]
+    names: list[JobId]  # jobs that wait or run, in order of submission
+    waiting: frozenset[JobId]  # jobs without GPUs
+    arrivals: Arrivals
+    _seed: int
+    _active: list[tuple[Job, float]]  # the jobs of `names`, with the work that they have done
+    _waited: frozenset[JobId]  # jobs that waited before the time
+    _running_since: dict[JobId, float]  # time since which each running job has held GPUs [s]
+    _starting: frozenset[JobId]  # jobs that waited, and that the policy starts at once
+
+    @property
+    @abstractmethod
+    def assumption(self) -> str:
+        """Return the line that states the assumed arrivals."""
+
+    @abstractmethod
+    def recipe(self) -> Callable[[], KnownState]:
+        """Return a function that makes an equal state in another process."""
+
+    @abstractmethod
+    def _begun(self, altered: tuple[Job, ...]) -> tuple[Simulation, Policy, Fork]:
+        """Return a run just before the round at the time, its policy, and a fork that has yet to be made.
+
+        The run with the fork has altered jobs in place of active jobs of the same names.
+        """
+
+    @abstractmethod
+    def _draw(self, rng: np.random.Generator) -> DrawnFuture:
+        """Draw a future."""
+
+    @abstractmethod
+    def _coming(self, draw: DrawnFuture) -> Iterator[tuple[float, Iterable[Job]]]:
+        """Yield the assumed arrivals in pieces, each with the time from which on they arrive [s]; the first is now."""
+
+    def check(self, names: Collection[JobId]) -> None:
+        """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
+        for name in names:
+            if name not in self.names:
+                there = listed(self.names, 3) or "none"
+                raise InvalidInputError(
+                    f"job {name!r} neither waits nor runs at {self.time:g} s; name one that does: {there}"
+                )
+
+    def future(self, asked: Collection[JobId], number: int) -> Times:
+        """Return when each job starts and completes in one future [s]. A running job started in the past."""
+        rng = np.random.default_rng([self._seed, number])
+        draw = self._draw(rng)
+        seed, chance = map(int, rng.integers(2**32, size=2))
+        run, policy, fork = self._begun(self._consistent(draw, rng))
+        follower = _Follower(run, policy, asked, self._running_since)
+        fork = fork._replace(seed=seed, chance=chance)
+        for start, jobs in self._coming(draw):
+            follower.follow(start)
+            if not follower.left or run.is_over:
+                break
+            run.fork(fork._replace(time=start, added=tuple(jobs)))
+            fork = Fork(start, fork.scenario)
+        follower.follow(self.time + HORIZON)
+        return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+
+    def _consistent(self, draw: DrawnFuture, rng: np.random.Generator) -> tuple[Job, ...]:
+        """Return the active jobs that differ in this future; their durations explain why other jobs still wait.
+
+        A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
+        because of its new duration, it would have started the job before. The duration is drawn again in this case.
+        """
+        altered = tuple(self._altered(draw))
+        for _ in range(TRIES):
+            if not (early := self._starting_with(altered) - self._starting):
+                break
+            again = self._draw(rng).durations
+            draw.durations.update({name: again[name] for name in early & again.keys()})
+            altered = tuple(self._altered(draw))
+        return altered
+
+    def _starting_with(self, altered: tuple[Job, ...]) -> frozenset[JobId]:
+        """Return the jobs that already waited and that the policy would start at this round if jobs were altered."""
+        run, policy, fork = self._begun(altered)
+        run.fork(fork)
+        if (view := run.advance(before=self.time + run.scenario.settings.round_interval)) is None:
+            return frozenset()
+        decision = run.ask(policy, view)
+        if not isinstance(decision, Decision):
+            return self._waited & decision.keys()
+        return self._waited & (decision.allocation.keys() | decision.shared.keys())
+
+    def _altered(self, draw: DrawnFuture) -> Iterator[Job]:
+        """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""
+        for job, _ in self._active:
+            duration = draw.durations.get(job.job_id, job.duration)
+            if duration != job.duration or job.cancel_time is not None:
+                yield replace(job, duration=duration, cancel_time=None)
+
+
+class KnownRun(KnownState):
     """The information about a run at a time that a forecaster has."""
 
     def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
         self.moment, self.arrivals = moment, arrivals
         run, _ = moment.copied()
         known, time = run.known, moment.time
+        self.time, self._seed = time, moment.config["seed"]
         self._start = min(run.start_time, time)
         jobs = [job for job in (*run.scenario.workload.jobs, *moment.added) if job.job_id not in moment.left_out]
         # The run is just before the time, so it lacks the jobs that are submitted at exactly this time.
@@ -142,78 +255,36 @@ class KnownState:
     def assumption(self) -> str:
         """Return the line that states the assumed arrivals."""
         num_arrived = sum(each.job.past is None for each in self._seen)
-        return self.arrivals.in_words(self.moment.time, self._start, num_arrived)
+        return self.arrivals.in_words(self.time, self._start, num_arrived)
 
-    def check(self, names: Collection[JobId]) -> None:
-        """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
-        for name in names:
-            if name not in self.names:
-                there = listed(self.names, 3) or "none"
-                raise InvalidInputError(
-                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s; name one that does: {there}"
-                )
+    def recipe(self) -> Callable[[], KnownState]:
+        """Return a function that simulates the run up to the time again."""
+        return partial(_known_run, self.moment.origin, self.time, self.arrivals)
 
-    def future(self, asked: Collection[JobId], number: int) -> Times:
-        """Return when each job starts and completes in one future [s]. A running job started in the past."""
+    def _begun(self, altered: tuple[Job, ...]) -> tuple[Simulation, Policy, Fork]:
         run, policy = self.moment.copied()
-        rng = np.random.default_rng([self.moment.config.seed, number])
-        now = self.moment.time
-        draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
-        seed, chance = map(int, rng.integers(2**32, size=2))
-        altered = self._consistent(draw, rng)
-        scenario = self.moment.scenario
-        fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
-        for start, jobs in self._coming(draw):
-            follower.follow(start)
-            if not follower.left or run.is_over:
-                break
-            run.fork(fork._replace(time=start, added=tuple(jobs)))
-            fork = Fork(start, scenario)
-        follower.follow(now + HORIZON)
-        return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+        return run, policy, Fork(self.time, self.moment.scenario, without=self._to_come, altered=altered)
 
-    def _consistent(self, draw: Draw, rng: np.random.Generator) -> tuple[Job, ...]:
-        """Return the active jobs that differ in this future; their durations explain why other jobs still wait.
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        return Draw(self._seen, self.time, rng)
 
-        A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
-        because of its new duration, it would have started the job before. The duration is drawn again in this case.
-        """
-        altered = tuple(self._altered(draw))
-        for _ in range(TRIES):
-            if not (early := self._starting_with(altered) - self._starting):
-                break
-            again = Draw(self._seen, self.moment.time, rng).durations
-            draw.durations.update({name: again[name] for name in early & again.keys()})
-            altered = tuple(self._altered(draw))
-        return altered
-
-    def _starting_with(self, altered: tuple[Job, ...]) -> frozenset[JobId]:
-        """Return the jobs that already waited and that the policy would start at this round if jobs were altered."""
-        run, policy = self.moment.copied()
-        run.fork(Fork(self.moment.time, self.moment.scenario, without=self._to_come, altered=altered))
-        if (view := run.advance(before=self.moment.time + run.scenario.settings.round_interval)) is None:
-            return frozenset()
-        decision = run.ask(policy, view)
-        if not isinstance(decision, Decision):
-            return self._waited & decision.keys()
-        return self._waited & (decision.allocation.keys() | decision.shared.keys())
-
-    def _altered(self, draw: Draw) -> Iterator[Job]:
-        """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""
-        for job, _ in self._active:
-            duration = draw.durations.get(job.job_id, job.duration)
-            if duration != job.duration or job.cancel_time is not None:
-                yield replace(job, duration=duration, cancel_time=None)
-
-    def _coming(self, draw: Draw) -> Iterator[tuple[float, Iterable[Job]]]:
-        """Yield the assumed arrivals in pieces, each with the time from which on they arrive [s]; the first is now."""
-        now, until = self.moment.time, self.arrivals.until(self.moment.time, self._start)
-        if until == now:
-            yield now, self._from_file
+    def _coming(self, draw: DrawnFuture) -> Iterator[tuple[float, Iterable[Job]]]:
+        until = self.arrivals.until(self.time, self._start)
+        if until == self.time:
+            yield self.time, self._from_file
             return
-        for piece in range(round((until - now) / draw.length)):
-            start = now + piece * draw.length
-            yield start, draw.arrivals(start)
+        yield from pieces(draw, self.time, until)
+
+
+def pieces(draw: DrawnFuture, start: float, until: float) -> Iterator[tuple[float, Iterable[Job]]]:
+    """Yield resampled arrivals from a start to an end [s] in pieces, each with the time from which on they arrive."""
+    for piece in range(round((until - start) / draw.length)):
+        begin = start + piece * draw.length
+        yield begin, draw.arrivals(begin)
+
+
+def _known_run(run: Run, time: float, arrivals: Arrivals) -> KnownRun:
+    return KnownRun(Moment(run, time), arrivals)
 
 
 def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
@@ -241,7 +312,7 @@ class _Follower:
         self._run, self._policy = run, policy
         self.left = set(jobs)
         self.completions: dict[JobId, float] = {}
-        self.starts: dict[JobId, float] = {name: since[name] for name in self.left & run.allocation.keys()}
+        self.starts: dict[JobId, float] = {name: since[name] for name in self.left & since.keys()}
         self._num_ended = run.num_ended
 
     def follow(self, until: float) -> None:

@@ -30,11 +30,15 @@ class Estimate(NamedTuple):
     @property
     def half_width(self) -> float | None:
         """Return half the interval's width, or None without an interval."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
 
     def as_change(self) -> Estimate:
         """Return a ratio minus 1."""
-        return Estimate(*(None if end is None else end - 1.0 for end in self))  # type: ignore[arg-type]
+        low = None if self.low is None else self.low - 1.0
+        high = None if self.high is None else self.high - 1.0
+        return Estimate(self.value - 1.0, low, high)
 
 
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
@@ -100,11 +104,18 @@ def ratio_of_geometric_means(logs: ArrayLike) -> Estimate:
     """
     logs = _units(logs)
     if (logs == -inf).all():
-        return Estimate(0.0, *((0.0, 0.0) if len(logs) >= LEAST_UNITS else (None, None)))
+        if len(logs) < LEAST_UNITS:
+            return Estimate(0.0, None, None)
+        return Estimate(0.0, 0.0, 0.0)
     if not np.isfinite(logs).all():
         return Estimate(nan, None, None)
+    value, low, high = mean(logs, -inf)
     with np.errstate(over="ignore"):
-        return Estimate(*(None if end is None else float(np.exp(end)) for end in mean(logs, -inf)))  # type: ignore[arg-type]
+        return Estimate(
+            float(np.exp(value)),
+            None if low is None else float(np.exp(low)),
+            None if high is None else float(np.exp(high)),
+        )
 
 
 def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
@@ -127,7 +138,8 @@ def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
     spread = np.sqrt((deviations**2).sum(axis=-1) / (units - 1))
     spread = np.where(spread <= ROUNDING * np.abs(mean), 0.0, spread)
     quantile = float(stdtrit(units - 1, (1 + LEVEL) / 2))
-    lowest, highest = np.full_like(mean, -quantile), np.full_like(mean, quantile)
+    lowest = np.full_like(mean, -quantile)
+    highest = np.full_like(mean, quantile)
     if units >= LEAST_FOR_VERDICT:
         with np.errstate(invalid="ignore", divide="ignore"):
             skewness = np.nan_to_num((deviations**3).mean(axis=-1) / spread**3, posinf=0.0, neginf=0.0)
@@ -146,9 +158,12 @@ def interval_of_positive_mean(values: ArrayLike) -> tuple[Array, Array]:
     values = np.asarray(values, dtype=float)
     low, high = interval_of_mean(values)
     are_positive = (values > 0).all(axis=-1)
+    # The logarithm of 1 stands in for values of 0, whose result is not used.
+    logs = np.log(np.where(values > 0, values, 1.0))
     with np.errstate(over="ignore"):
-        of_geometric_mean = np.exp(interval_of_mean(np.log(np.where(values > 0, values, 1.0)))[0])
-    return np.where(low > 0, low, np.where(are_positive, of_geometric_mean, 0.0)), np.maximum(high, 0.0)
+        low_of_geometric_mean = np.exp(interval_of_mean(logs)[0])
+    positive_low = np.where(are_positive, low_of_geometric_mean, 0.0)
+    return np.where(low > 0, low, positive_low), np.maximum(high, 0.0)
 
 
 def _hall_quantile(quantile: float, skewness: Array, units: int) -> Array:
@@ -172,7 +187,9 @@ def independent(values: Array, workloads: Sequence[object], *, seeds_matter: boo
     seeds_matter = seeds_matter or any((runs != runs[0]).any() for runs in by_workload)
     if len(by_workload) < LEAST_FOR_VERDICT and seeds_matter:
         return values
-    return np.stack([runs.mean(axis=0) for runs in by_workload]) if by_workload else values
+    if not by_workload:
+        return values
+    return np.stack([runs.mean(axis=0) for runs in by_workload])
 
 
 def _units(values: ArrayLike) -> Array:
@@ -185,7 +202,8 @@ def _units(values: ArrayLike) -> Array:
 
 def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Array, Array]:
     """Return values as two arrays. Raise ValueError unless both have the shape (units,) with at least one unit."""
-    values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
+    values = np.asarray(values, dtype=float)
+    baseline = np.asarray(baseline, dtype=float)
     if values.ndim != 1 or values.shape != baseline.shape or not len(values):
         shapes = f"values of shape {values.shape} and a baseline of shape {baseline.shape}"
         raise ValueError(f"{shapes} are no pairs: both need the same shape (units,) with at least one unit")
@@ -263,8 +281,10 @@ class Samples:
             return None
         is_random = arm in self._random_arms
         units = independent(runs.values, runs.workloads, seeds_matter=is_random)[:, 0]
-        is_finite = np.isfinite(units).all()
-        return _measured(mean(units, least, most) if is_finite else Estimate(inf, None, None), units, runs)
+        estimate = Estimate(inf, None, None)
+        if np.isfinite(units).all():
+            estimate = mean(units, least, most)
+        return _measured(estimate, units, runs)
 
     def change(self, metric: str, arm: str, baseline: str) -> Measured | None:
         """Return the ratio of the geometric means of an arm and a baseline over pairs, minus 1; None without pairs."""
@@ -289,12 +309,13 @@ class Samples:
         measured.
         """
         metric, arm, baseline = quantity
-        found = self._change_of_means(metric, arm, baseline) if baseline else self.mean(metric, arm)
-        if found is None or found.num_units >= LEAST_FOR_VERDICT:
-            return found
-        return found._replace(estimate=Estimate(found.estimate.value, None, None))
+        measured = self._change_of_means(metric, arm, baseline) if baseline else self.mean(metric, arm)
+        if measured is None or measured.num_units >= LEAST_FOR_VERDICT:
+            return measured
+        return measured._replace(estimate=Estimate(measured.estimate.value, None, None))
 
     def _change_of_means(self, metric: str, arm: str, baseline: str) -> Measured | None:
+        """Return the ratio of the means of an arm and a baseline over pairs, minus 1; None without pairs."""
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None
@@ -305,13 +326,16 @@ class Samples:
 
     def _runs(self, metric: str, *arms: str) -> _Runs | None:
         """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""
-        by_arm = [self._values.get((metric, arm), {}) for arm in arms]
-        first, *others = by_arm
-        common = sorted(key for key in first if all(key in other for other in others))
-        if not common:
+        values_by_arm = [self._values.get((metric, arm), {}) for arm in arms]
+        in_all_arms = set(values_by_arm[0]).intersection(*values_by_arm[1:])
+        if not in_all_arms:
             return None
-        values = np.array([[values[key] for values in by_arm] for key in common], dtype=float)
-        return _Runs(values, [workload for workload, _ in common])
+        common = sorted(in_all_arms)
+        rows = []
+        for key in common:
+            rows.append([values[key] for values in values_by_arm])
+        workloads = [workload for workload, _ in common]
+        return _Runs(np.array(rows, dtype=float), workloads)
 
 
 def _measured(estimate: Estimate, units: np.ndarray, runs: _Runs) -> Measured:

@@ -11,12 +11,18 @@ from polluxsim.hardware.placements import Gpu, Gpus
 from polluxsim.records.results import AllocationRecord, Result
 from polluxsim.records.storage import Run
 
-CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
+CHANGES = {
+    "lost_nodes": "cluster.lost_nodes",
+    "down_nodes": "cluster.down_nodes",
+    "without": "workload.without",
+    "added": "workload.added",
+}
 """Names of changes of a fork: in run.json, and among the settings."""
 
 FROM_FORK = (
     "num_jobs", "avg_jct", "p50_jct", "p99_jct", "jct_by_application", "avg_queueing_delay", "avg_waiting_time",
-    "restarts", "max_fairness", "gpu_hours",
+    "p50_waiting_time", "p90_waiting_time", "p95_waiting_time", "p99_waiting_time", "restarts", "max_fairness",
+    "gpu_hours",
 )  # fmt: skip
 """Metrics of a run after a fork; metrics of jobs cover the jobs that are not complete at the fork."""
 
@@ -37,13 +43,15 @@ def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _config(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: part for name, part in (info.get("config") or {}).items() if name not in ("seed", "metrics")}
+    """Return the settings of a run.json that decide its results, without the seed."""
+    config = info.get("config") or {}
+    return {name: part for name, part in config.items() if name not in ("seed", "metrics")}
 
 
 def fork_times(runs: Sequence[Run]) -> list[float]:
     """Return the times of the forks of runs, in order, each once [s]."""
-    found = (fork_of(run.info) for run in runs)
-    return sorted({float(fork["time"]) for fork in found if fork is not None})
+    forks = (fork_of(run.info) for run in runs)
+    return sorted({float(fork["time"]) for fork in forks if fork is not None})
 
 
 def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
@@ -51,35 +59,46 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
 
     Jobs that one of these forks cancelled or added are in no part, so that the means are over the same jobs.
     """
-    forks = [fork_of(run.info) for run in runs]
-    kept = [(run, fork or {}) for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
-    others = {name for _, fork in kept for change in ("without", "added") for name in fork.get(change, ())}
-    return [replace(run, result=from_fork(run.result, time, run.round_interval, others)) for run, _ in kept]
+    chosen_runs = []
+    changed_jobs = set[str]()
+    for run in runs:
+        fork = fork_of(run.info)
+        if fork is not None and fork["time"] != time:
+            continue
+        chosen_runs.append(run)
+        if fork is not None:
+            changed_jobs.update(fork.get("without", ()), fork.get("added", ()))
+    parts = []
+    for run in chosen_runs:
+        parts.append(replace(run, result=from_fork(run.result, time, run.round_interval, changed_jobs)))
+    return parts
 
 
-def from_fork(result: Result, time: float, interval: float | None, others: Collection[str] = ()) -> Result:
-    """Return a result with the jobs not complete at a time [s], without other jobs, given by name.
+def from_fork(result: Result, time: float, interval: float | None, without: Collection[str] = ()) -> Result:
+    """Return a result with the jobs not complete at a time [s], without some jobs, given by name.
 
     Restarts and GPU time are counted from this time on. The other values of jobs cover their whole lives. `interval` is
     the round interval [s], as for `failures`.
     """
     restarts, gpu_seconds = _before(result, time, interval)
-    jobs = tuple(
-        job._replace(
-            num_restarts=job.num_restarts - restarts[job.job],
-            gpu_seconds=max(job.gpu_seconds - gpu_seconds[job.job], 0.0),
-        )
-        for job in result.job_records
-        if (job.left_at is None or job.left_at > time) and job.job not in others
-    )
-    return replace(result, job_records=jobs)
+    jobs = []
+    for job in result.job_records:
+        has_ended = job.left_at is not None and job.left_at <= time
+        if has_ended or job.job in without:
+            continue
+        num_restarts = job.num_restarts - restarts[job.job]
+        # Rounding must not make the GPU time negative.
+        seconds = max(job.gpu_seconds - gpu_seconds[job.job], 0.0)
+        jobs.append(job._replace(num_restarts=num_restarts, gpu_seconds=seconds))
+    return replace(result, job_records=tuple(jobs))
 
 
 def _before(result: Result, time: float, interval: float | None) -> tuple[Counter[str], defaultdict[str, float]]:
     """Return the restarts and the GPU time [GPU s] of each job before a time [s]."""
     from polluxsim.statistics.series import failures  # noqa: PLC0415  (a plain run does not need it)
 
-    restarts, gpu_seconds = Counter[str](), defaultdict[str, float](float)
+    restarts = Counter[str]()
+    gpu_seconds = defaultdict[str, float](float)
     last: dict[str, AllocationRecord] = {}
     failed = {(job, lost_at) for (job, _), lost_at in failures(result, interval)}
     for record in result.allocation_records:
@@ -90,8 +109,10 @@ def _before(result: Result, time: float, interval: float | None) -> tuple[Counte
         if before is None:
             continue
         gpu_seconds[record.job] += sum(before.gpus) * (record.time - before.time)
-        is_moved = record.nodes and (before.nodes, before.gpus) != (record.nodes, record.gpus)
-        restarts[record.job] += bool(is_moved and (record.job, before.time) not in failed)
+        is_moved = bool(record.nodes) and (before.nodes, before.gpus) != (record.nodes, record.gpus)
+        # The policy did not order the restart after a failure.
+        if is_moved and (record.job, before.time) not in failed:
+            restarts[record.job] += 1
     for name, record in last.items():
         gpu_seconds[name] += sum(record.gpus) * (time - record.time)
     for name, seconds in _ceded_before(result, time).items():
@@ -109,17 +130,23 @@ def _ceded_before(result: Result, time: float) -> defaultdict[str, float]:
     ceded = defaultdict[str, float](float)
     if not result.sharing_records:
         return ceded
-    shares = {each.time: each.shares for each in instants(result.allocation_records, result.sharing_records)}
+    shares_at = {}
+    for instant in instants(result.allocation_records, result.sharing_records):
+        shares_at[instant.time] = instant.shares
     rounds = {record.time for record in result.round_records}
-    held, users = dict[str, Gpus](), Counter[Gpu]()
+    gpus_of = dict[str, Gpus]()
+    num_users = Counter[Gpu]()
     since = 0.0
-    for now in sorted({*shares, *rounds, time}):
-        for name, gpus in held.items():
-            ceded[name] += (now - since) * sum(1 - 1 / users[gpu] for gpu in gpus)
+    for now in sorted({*shares_at, *rounds, time}):
+        for name, gpus in gpus_of.items():
+            ceded[name] += (now - since) * sum(1 - 1 / num_users[gpu] for gpu in gpus)
         if now == time:
             break
-        held |= {name: share.gpus for name, share in shares.get(now, {}).items()}
+        for name, share in shares_at.get(now, {}).items():
+            gpus_of[name] = share.gpus
         if now in rounds:
-            users = Counter(gpu for gpus in held.values() for gpu in gpus)
+            num_users = Counter[Gpu]()
+            for gpus in gpus_of.values():
+                num_users.update(gpus)
         since = now
     return ceded

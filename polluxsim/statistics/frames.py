@@ -33,15 +33,19 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _frame(runs: Sequence[tuple[str, Mapping[str, Any]]], metrics: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return a row for each run, given its name, the content of its run.json, and its metrics by column."""
-    rows, declared = [], dict[str, Metric]()
+    rows = []
+    declared = dict[str, Metric]()
     for (name, info), columns in zip(runs, metrics, strict=True):
-        settings, values = settings_in_info(info, name), values_in(info)
-        named = {"folder": name, "policy": policy_name(settings)}
+        settings = settings_in_info(info, name)
+        row: dict[str, Any] = {"folder": name, "policy": policy_name(settings)}
         if POLICY_ENTRY in info:
-            named[POLICY_ENTRY] = info[POLICY_ENTRY]
-        user_values = {name: value for name, (_, value) in values.items()}
-        rows.append(named | settings | dict(columns) | user_values)
-        declared |= {name: metric for name, (metric, _) in values.items()}
+            row[POLICY_ENTRY] = info[POLICY_ENTRY]
+        row |= settings
+        row |= columns
+        for metric_name, (metric, value) in values_in(info).items():
+            row[metric_name] = value
+            declared[metric_name] = metric
+        rows.append(row)
     frame = pd.DataFrame(rows)
     declare(frame, declared)
     return frame
@@ -54,7 +58,9 @@ def stated_columns(info: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the metrics that a run.json states, as `columns_of` does; None if it does not state all of them."""
     summary = info.get("summary")
     names = [field.name for field in fields(Summary)]
-    if not isinstance(summary, Mapping) or not summary.keys() >= {*names} - {*NOT_ALWAYS_STATED}:
+    if not isinstance(summary, Mapping):
+        return None
+    if any(name not in summary for name in names if name not in NOT_ALWAYS_STATED):
         return None
     columns = flat({name: summary[name] for name in names if name in summary})
     for name, value in columns.items():
@@ -67,7 +73,11 @@ def stated_columns(info: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def columns_of(summary: Summary) -> dict[str, Any]:
     """Return metrics by dotted name, in the units of `Summary`; lists of names as their length."""
-    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(summary.values()).items()}
+    columns = flat(summary.values())
+    for name, value in columns.items():
+        if isinstance(value, tuple):
+            columns[name] = len(value)
+    return columns
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -77,11 +87,17 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def every_row_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table, without empty cells."""
-    return [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
+    rows = []
+    for row in frame.to_dict("records"):
+        rows.append({str(key): value for key, value in row.items() if _is_there(value)})
+    return rows
 
 
 def _is_there(value: Any) -> bool:
-    return len(value) > 0 if hasattr(value, "__len__") and not isinstance(value, str) else bool(pd.notna(value))
+    """Return whether a cell is not empty. An empty list counts as empty."""
+    if hasattr(value, "__len__") and not isinstance(value, str):
+        return len(value) > 0
+    return bool(pd.notna(value))
 
 
 def settings_in(row: Row) -> dict[str, Any]:
@@ -100,10 +116,14 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     `kind` is "setting" or "metric".
     """
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
-        columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
-        known = sorted(column for column in columns if column != "folder" and frame[column].notna().any())
+        names = []
+        for column in map(str, frame):
+            is_of_kind = is_setting(column) == (kind == "setting")
+            if is_of_kind and column != "folder" and frame[column].notna().any():
+                names.append(column)
+        names.sort()
         raise InvalidInputError(
-            f"the runs have no {kind} {name!r}; give one of {', '.join(known)}{did_you_mean(name, known)}"
+            f"the runs have no {kind} {name!r}; give one of {', '.join(names)}{did_you_mean(name, names)}"
         )
     wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
     if kind == "metric" and wrong.any():
@@ -120,11 +140,12 @@ def runs_at(folders: Sequence[Path]) -> list[Run]:
 
     Raise InvalidInputError if a run is unreadable or has no jobs.
     """
-    found = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
-    runs = [read_run(folder) for folder in found]
+    paths = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
+    runs = [read_run(path) for path in paths]
     for run in runs:
         run.must_have_jobs()
-    if len(found) == len(folders):
+    # As many runs as folders: none of the folders is a sweep, and the user wants each of these runs.
+    if len(paths) == len(folders):
         return runs
     return [runs[place] for place in _distinct([run.info for run in runs])]
 
@@ -142,13 +163,13 @@ def _frame_of_folders(folders: Sequence[Path]) -> pd.DataFrame:
 
     Only run.json of each run is read, which has its metrics, and not its records: reading these takes 20 times as long.
     """
-    found = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
-    infos = [read_info(folder) for folder in found]
+    paths = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
+    infos = [read_info(path) for path in paths]
     metrics = [stated_columns(info) for info in infos]
     if None in metrics:
         return frame_of(runs_at(folders))  # a run has no jobs, or an older version wrote it
-    places = range(len(found)) if len(found) == len(folders) else _distinct(infos)
-    runs = [(printable(found[place].name), infos[place]) for place in places]
+    places = range(len(paths)) if len(paths) == len(folders) else _distinct(infos)
+    runs = [(printable(paths[place].name), infos[place]) for place in places]
     return _frame(runs, [metrics[place] or {} for place in places])
 
 
@@ -156,11 +177,16 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
     """Read a row for each run, from folders and Parquet datasets. Raise InvalidInputError if one is unreadable."""
     tables = [path for path in paths if path.suffix == PARQUET]
     frames = [_dataset(path) for path in tables]
-    if folders := [path for path in paths if path not in tables]:
+    folders = [path for path in paths if path not in tables]
+    if folders:
         frames.append(_frame_of_folders(folders))
-    found = pd.concat(frames, ignore_index=True)
-    declare(found, {name: metric for frame in frames for name, metric in declared_in(frame).items()})
-    return found
+    joined = pd.concat(frames, ignore_index=True)
+    # `concat` keeps no declarations.
+    declared = dict[str, Metric]()
+    for frame in frames:
+        declared |= declared_in(frame)
+    declare(joined, declared)
+    return joined
 
 
 def _dataset(path: Path) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from polluxsim.common.durations import clock
+from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
@@ -33,7 +33,7 @@ of a fork."""
 NULL = "null"  # no value, as the command line writes it
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """Runs that a figure shows as one line. They differ only in seed or workload.
 
     The label names the settings that differ from other groups. The policy decides the colour.
@@ -44,21 +44,22 @@ class Group(NamedTuple):
     runs: tuple[Run, ...]
 
 
-def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
+def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[RunGroup, ...]:
     """Return runs in groups by policy, in the given order, and by the settings that differ.
 
     With `each`, every run is a group, and its label has the seed and the workload too.
     """
     settings = [settings_of(run) for run in runs]
     have_equal_settings = len({_hashable(row) for row in settings}) < len(settings)
-    labels = labels_of(settings, pooled=() if each or have_equal_settings else REPLICATES)
+    pooled = () if each or have_equal_settings else REPLICATES
+    labels = labels_of(settings, pooled=pooled)
     if have_equal_settings:  # only the folders distinguish the runs
         labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
     policies = [policy_name(row) for row in settings]
     members: dict[tuple[str, str], list[Run]] = {}
-    for key, run in zip(zip(policies, labels, strict=True), runs, strict=True):
-        members.setdefault(key, []).append(run)
-    groups = [Group(label, policy, tuple(found)) for (policy, label), found in members.items()]
+    for policy, label, run in zip(policies, labels, runs, strict=True):
+        members.setdefault((policy, label), []).append(run)
+    groups = [RunGroup(label, policy, tuple(members_of)) for (policy, label), members_of in members.items()]
     return tuple(sorted(groups, key=lambda group: policies.index(group.policy)))
 
 
@@ -75,20 +76,28 @@ def settings_in_info(info: Mapping[str, Any], name: str) -> dict[str, Any]:
     config = info.get("config")
     if not isinstance(config, Mapping):
         return {"run": name}
-    fork = fork_of(info)
-    forked = {} if fork is None else {FORKED_AT: float(fork["time"])}
     settings = of_results(flat({group: part for group, part in config.items() if group != "metrics"}))
-    return settings | _changes(info) | forked
+    settings |= _changes(info)
+    fork = fork_of(info)
+    if fork is not None:
+        settings[FORKED_AT] = float(fork["time"])
+    return settings
 
 
 def _changes(info: Mapping[str, Any]) -> dict[str, str]:
     """Return the changes of a fork and of the forks before it, as settings. `info` is the content of run.json."""
     descent = info.get("descent", {})
-    found = _changes(descent["before"]) if "before" in descent else {}
+    changes = _changes(descent["before"]) if "before" in descent else {}
+
+    def add(key: str, words: str) -> None:
+        changes[key] = f"{changes[key]} {words}" if changes.get(key) else words
+
     for name, key in CHANGES.items():
         if descent.get(name):
-            found[key] = " ".join(filter(None, (found.get(key), *map(str, descent[name]))))
-    return found
+            add(key, " ".join(map(str, descent[name])))
+    if descent.get("down_nodes"):
+        add("cluster.down_for", length(descent["down_for"]))
+    return changes
 
 
 def names_of(name: object, values: Mapping[str, Any]) -> tuple[object, ...]:
@@ -114,7 +123,8 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
         return settings.get(part) is None and _can_be_null(settings, part)
     if key == "policy":
         return _has_policy(settings, text)
-    if entries := _shipped_entries(key):
+    entries = _shipped_entries(key)
+    if entries:
         return text in entries and _shipped_as(settings, key) == text
     return key in settings and _is_written(settings, key, text)
 
@@ -149,8 +159,9 @@ def _is_written(settings: Settings, key: str, text: str) -> bool:
     if value == text:
         return True
     try:
-        number = read_number(text)  # YAML reads 1e-3 as text
-        wanted: object = yaml.safe_load(text) if number is None else number
+        wanted: object = read_number(text)
+        if wanted is None:
+            wanted = yaml.safe_load(text)  # it reads 1e-3 as text, so numbers are read before
         target = settings.get(_target_of(key, settings))
         annotation = declared_by(str(target)).annotations.get(key.rpartition(".")[2], "")
         wanted = as_declared(key, wanted, annotation)
@@ -166,7 +177,10 @@ def _shipped_entries(group: str) -> Mapping[str, Settings]:
     """Return the settings of the shipped entries of a group, by the name of the configuration."""
     files = shipped("configs").glob(f"{group}/*.yaml") if group else ()
     part = group.replace("/", ".")
-    return {file.stem: flat({part: yaml.safe_load(file.read_text(encoding="utf-8"))}) for file in files}
+    entries = {}
+    for file in files:
+        entries[file.stem] = flat({part: yaml.safe_load(file.read_text(encoding="utf-8"))})
+    return entries
 
 
 def _shipped_as(settings: Settings, group: str) -> str | None:
@@ -176,14 +190,15 @@ def _shipped_as(settings: Settings, group: str) -> str | None:
     """
 
     def class_in(row: Settings) -> object:
-        return policy_name(row) if group == "policy" else row.get(f"{group.replace('/', '.')}._target_")
+        if group == "policy":
+            return policy_name(row)
+        return row.get(f"{group.replace('/', '.')}._target_")
 
-    equal = {
-        entry: sum(repr(settings.get(key)) == repr(value) for key, value in content.items())
-        for entry, content in _shipped_entries(group).items()
-        if class_in(content) == class_in(settings)
-    }
-    return max(equal, key=lambda entry: equal[entry], default=None)
+    num_equal = {}  # settings with the value of the run, by entry
+    for entry, content in _shipped_entries(group).items():
+        if class_in(content) == class_in(settings):
+            num_equal[entry] = sum(repr(settings.get(key)) == repr(value) for key, value in content.items())
+    return max(num_equal, key=lambda entry: num_equal[entry], default=None)
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
@@ -193,18 +208,22 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
     """
     if baseline is None:
         return list(runs)
-    chosen = [is_named(settings_of(run), names_of(run.name, run.info), baseline) for run in runs]
-    if not any(chosen):
+    first = list[Run]()
+    others = list[Run]()
+    for run in runs:
+        is_baseline = is_named(settings_of(run), names_of(run.name, run.info), baseline)
+        (first if is_baseline else others).append(run)
+    if not first:
         raise no_baseline(baseline, [run.name for run in runs])
-    return [run for first in (True, False) for run, named in zip(runs, chosen, strict=True) if named is first]
+    return first + others
 
 
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
     """Return the error about a baseline that matches no run."""
-    known = list(names)
-    meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
+    choices = list(names)
+    meant = did_you_mean(baseline, choices) or did_you_mean(baseline, [f"policy={name.lower()}" for name in choices])
     advice = "give a setting that a run has" if "=" in baseline else "give KEY=VALUE"
-    return InvalidInputError(f"no run is the baseline {baseline!r}; {advice}, or one of {'; '.join(known)}{meant}")
+    return InvalidInputError(f"no run is the baseline {baseline!r}; {advice}, or one of {'; '.join(choices)}{meant}")
 
 
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
@@ -214,26 +233,31 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     row lacks is None. The label of a fork ends with its time, like "SRTF from 3:00:00".
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT, RULE_OF_SHARES, FORKED_AT}
-    several = len({policy_name(row) for row in rows}) > 1
-    words: dict[str, Counter[str]] = {}  # by setting, the number of its distinct values with each text
+    has_several_policies = len({policy_name(row) for row in rows}) > 1
+    num_values_by_text: dict[str, Counter[str]] = {}  # by setting, the number of its distinct values with each text
 
-    def part(key: str, row: Settings, keys: Sequence[str]) -> str:
-        if key not in words:
+    def setting_text(key: str, row: Settings, keys: Sequence[str]) -> str:
+        if key not in num_values_by_text:
             distinct = {repr(other[key]): other[key] for other in rows if key in other}
-            words[key] = Counter(in_words(key, value) for value in distinct.values())
-        is_ambiguous = words[key][in_words(key, row[key])] > 1
-        return f"{key} = {row[key]}" if is_ambiguous else in_words(key, row[key], keys)
+            num_values_by_text[key] = Counter(in_words(key, value) for value in distinct.values())
+        # Two values may have one text, like two files with one name in different folders.
+        if num_values_by_text[key][in_words(key, row[key])] > 1:
+            return f"{key} = {row[key]}"
+        return in_words(key, row[key], keys)
 
     differences = _Differences(rows)
-    seed_is_of_run = all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows)
+    has_seed_of_run = all(row.get("workload.seed", row.get("seed")) == row.get("seed") for row in rows)
     labels = []
     for row in rows:
         keys = [key for key in row if key not in left_out and differences.has(key, row)]
         keys.sort(key=lambda key: not key.startswith("policy."))
-        if "seed" in keys and seed_is_of_run:
-            keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
-        parts = [part(key, row, keys) for key in keys]
-        label = ", ".join(([policy_name(row)] if several or not parts else []) + parts)
+        if "seed" in keys and has_seed_of_run:
+            # The seed of the workload follows the seed of the run.
+            keys = [key for key in keys if key != "workload.seed"]
+        parts = [setting_text(key, row, keys) for key in keys]
+        if has_several_policies or not parts:
+            parts.insert(0, policy_name(row))
+        label = ", ".join(parts)
         labels.append(f"{label} from {clock(row[FORKED_AT])}" if FORKED_AT in row else label)
     return labels
 
@@ -277,8 +301,11 @@ def _class_in(row: Settings, target: str) -> Hashable:
 def _target_of(key: str, row: Settings) -> str:
     """Return the key of the innermost `_target_` above a setting, which names the class that has the setting."""
     parts = key.split(".")
-    targets = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
-    return next((target for target in targets if target in row), f"{parts[0]}._target_")
+    for depth in range(len(parts) - 1, 0, -1):
+        target = ".".join([*parts[:depth], "_target_"])
+        if target in row:
+            return target
+    return f"{parts[0]}._target_"
 
 
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
@@ -292,7 +319,8 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     'drawn failures'
     """
     last = key.rpartition(".")[2]
-    name = key if [other.rpartition(".")[2] for other in among].count(last) > 1 else last.replace("_", " ")
+    num_with_this_end = [other.rpartition(".")[2] for other in among].count(last)
+    name = key if num_with_this_end > 1 else last.replace("_", " ")
     if isinstance(value, bool):
         return name if value else f"not {name}"
     if isinstance(value, int | float):
@@ -310,6 +338,7 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
 
 
 def _hashable(value: object) -> Hashable:
+    """Return a hashable value that is equal for equal settings."""
     if isinstance(value, Mapping):
         return tuple(sorted((key, _hashable(item)) for key, item in value.items()))
     return repr(value)

@@ -22,36 +22,39 @@ Array = NDArray[np.float64]
 def completion_hours(result: Result) -> tuple[Array, int]:
     """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
     jobs = counted(result)
-    return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
+    jcts = [job.jct for job in jobs if job.jct is not None]
+    return np.array(jcts, float) / HOUR, len(jobs)
 
 
 def hours_by_application(result: Result) -> dict[str, Array]:
     """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
-    found: dict[str, list[float]] = {}
+    hours: dict[str, list[float]] = {}
     for job in counted(result):
         time = result.end_time - job.submit_time if job.jct is None else job.jct
-        found.setdefault(job.application, []).append(time / HOUR)
-    return {name: np.array(found[name]) for name in sorted(found)}
+        hours.setdefault(job.application, []).append(time / HOUR)
+    return {name: np.array(hours[name]) for name in sorted(hours)}
 
 
 def fairness(result: Result) -> Array:
     """Return the finish-time fairness ρ of the jobs with a known value, shape (n,)."""
-    known = (job.finish_time_fairness for job in result.job_records)
-    return np.array([rho for rho in known if rho is not None], float)
+    ratios = (job.finish_time_fairness for job in result.job_records)
+    return np.array([ratio for ratio in ratios if ratio is not None], float)
 
 
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
     """Return an empirical distribution: sorted values, and the share of values up to each.
 
     The known values have shape (n,). There are `count` values, by default n; the unknown ones are larger. Of more than
-    `most` points, `most` points in equal steps are kept, among them the first and the last.
+    `most` points, `most` points in equal steps are returned, among them the first and the last.
     """
-    known = np.sort(np.asarray(values, float))
-    shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
-    if most is None or len(known) <= most:
-        return known, shares
-    kept = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
-    return known[kept], shares[kept]
+    points = np.sort(np.asarray(values, float))
+    if count is None:
+        count = len(points)
+    shares = np.arange(1, len(points) + 1) / max(count, 1)
+    if most is None or len(points) <= most:
+        return points, shares
+    chosen = np.unique(np.linspace(0, len(points) - 1, most).round().astype(int))
+    return points[chosen], shares[chosen]
 
 
 class Spread(NamedTuple):
@@ -82,8 +85,9 @@ def size_name(index: int) -> str:
     """
     if index == len(SIZES):
         return f"> {SIZES[-1]}"
-    first = SIZES[index - 1] + 1 if index else 1
-    return f"{first}" if first == SIZES[index] else f"{first}–{SIZES[index]}"
+    largest = SIZES[index]
+    smallest = SIZES[index - 1] + 1 if index else 1
+    return f"{largest}" if smallest == largest else f"{smallest}–{largest}"
 
 
 def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
@@ -105,41 +109,52 @@ def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[in
 UNNAMED = "(none)"  # name of the jobs without a user or queue
 
 
-class Rank(NamedTuple):
+class WaitRank(NamedTuple):
     """The submitted jobs of a user or queue."""
 
     place: int  # 1 for the longest mean wait
     jobs: int
     wait: float  # mean time from submission to the first GPU, or to the end of a job that never had a GPU [s]
     total_wait: float  # mean time without a GPU [s]
+    p90_wait: float  # 90th percentile of the time without a GPU, linear between ranks [s]
     jct: float | None  # mean JCT of completed jobs [s]; None without any
     gpu_seconds: float  # GPU time of all jobs [GPU s]
 
 
-def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
+def ranks(results: Iterable[Result], by: str) -> dict[str, WaitRank]:
     """Return the ranks of users or queues (`by`: "user" or "queue") over the jobs of all runs, by name.
 
     The longest mean wait comes first. Raise InvalidInputError if no job has a user or queue.
     """
     jobs = defaultdict[str, list[tuple[JobRecord, Result]]](list)
     for result in results:
-        for job in (job for job in submitted(result) if job.is_counted):
-            jobs[getattr(job, by) or UNNAMED].append((job, result))
+        for job in submitted(result):
+            if job.is_counted:
+                jobs[getattr(job, by) or UNNAMED].append((job, result))
     if not jobs.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
-    found = {name: _rank(of_name) for name, of_name in jobs.items()}
-    order = sorted(found, key=lambda name: (-found[name].wait, name))
-    return {name: found[name]._replace(place=place) for place, name in enumerate(order, start=1)}
+    unplaced = {name: _rank(of_name) for name, of_name in jobs.items()}
+    order = sorted(unplaced, key=lambda name: (-unplaced[name].wait, name))
+    return {name: unplaced[name]._replace(place=place) for place, name in enumerate(order, start=1)}
 
 
-def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> Rank:
+def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> WaitRank:
     """Return the means of jobs, with place 0."""
-    waits, jcts = list[float](), list[float]()
+    waits = []
+    total_waits = []
+    jcts = []
     for job, result in jobs:
         start, end = lifetime(result, job)
         waits.append(end - start if job.queueing_delay is None else job.queueing_delay)
-        jcts += [] if job.jct is None else [job.jct]
-    total_wait = sum(waiting_time(job, result.end_time) for job, result in jobs)
-    gpu_seconds = sum(job.gpu_seconds for job, _ in jobs)
-    jct = sum(jcts) / len(jcts) if jcts else None
-    return Rank(0, len(jobs), sum(waits) / len(jobs), total_wait / len(jobs), jct, gpu_seconds)
+        total_waits.append(waiting_time(job, result.end_time))
+        if job.jct is not None:
+            jcts.append(job.jct)
+    return WaitRank(
+        place=0,
+        jobs=len(jobs),
+        wait=sum(waits) / len(jobs),
+        total_wait=sum(total_waits) / len(jobs),
+        p90_wait=float(np.percentile(total_waits, 90)),
+        jct=sum(jcts) / len(jcts) if jcts else None,
+        gpu_seconds=sum(job.gpu_seconds for job, _ in jobs),
+    )

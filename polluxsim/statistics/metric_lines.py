@@ -56,6 +56,11 @@ GPU_TIME = (
 )
 """Uses of GPU time: name in `Summary.gpu_time`, title, subject of the formula, and better direction."""
 
+PERCENTILES_OF_WAITS = (
+    ("p50", "median"), ("p90", "90th percentile"), ("p95", "95th percentile"), ("p99", "99th percentile"),
+)  # fmt: skip
+"""Names and titles of the percentiles of the waiting time in total."""
+
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),
     "cut_off": Metric("cut off", formula="jobs not complete when the run ended"),
@@ -78,6 +83,15 @@ METRICS = {
         f"average {OF_JOBS['queueing_delay'].title}", "h", formula="mean of first GPU − submission"
     ),
     "avg_waiting_time": Metric(f"average {OF_JOBS['waiting_time'].title}", "h", formula="mean of JCT − time with GPUs"),
+    **{
+        f"{name}_waiting_time": Metric(
+            f"{title} wait",
+            "h",
+            is_part=True,
+            formula=f"{title.replace('median', '50th percentile')} of JCT − time with GPUs, linear between ranks",
+        )
+        for name, title in PERCENTILES_OF_WAITS
+    },
     "makespan": Metric("makespan", "h", formula="last completion − first submission"),
     "utilisation": Metric(OVER_TIME["gpus"].title, "%", NEITHER, formula="GPU time of jobs / (GPUs × makespan)"),
     "restarts": Metric(
@@ -172,7 +186,9 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
     if column in METRICS:
         return METRICS[column]
     group, _, name = column.partition(".")
-    return replace(METRICS[group], title=f"{METRICS[group].title} of {name}") if group in METRICS else Metric(column)
+    if group in METRICS:
+        return replace(METRICS[group], title=f"{METRICS[group].title} of {name}")
+    return Metric(column)
 
 
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
@@ -182,7 +198,7 @@ LEAST_FACTOR = 10.0  # values of at least this many times the baseline are writt
 LARGEST_CHANGE = 99.99  # larger changes, as a share of the baseline, are not written in full
 
 
-class Line(NamedTuple):
+class MetricLine(NamedTuple):
     """One metric of all runs."""
 
     field: str  # name in `Summary`, with the application after a dot for its mean JCT
@@ -201,35 +217,46 @@ class Line(NamedTuple):
 
 
 def metric_lines(
-    summaries: Sequence[Summary], gpus: Sequence[int | None] = (), user_values: Sequence[UserValues] = ()
-) -> list[Line]:
+    summaries: Sequence[Summary],
+    gpus: Sequence[int | None] = (),
+    user_values: Sequence[UserValues] = (),
+    is_shown: Callable[[str], bool] = lambda field: True,
+) -> list[MetricLine]:
     """Return the metrics of runs that have a value in some run, and the user's metrics.
+
+    `is_shown` tells which shipped metrics to return, by name.
 
     `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has
     the declarations and the values of the user's metrics of each run, by name.
     """
-    found: list[Line] = []
-    fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
+    lines: list[MetricLine] = []
+    has_failures = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
     for field, metric in METRICS.items():
-        if field.partition(".")[0] in UNDER_FAILURES and not fails:
+        if not is_shown(field) or (field.partition(".")[0] in UNDER_FAILURES and not has_failures):
             continue
         if field == "jct_by_application":
-            for name in sorted({name for run in summaries for name in run.jct_by_application}):
-                found.append(_line(f"{field}.{name}", replace(metric, title=f"average JCT {name}"), summaries, gpus))
+            names = set().union(*(run.jct_by_application for run in summaries))
+            for name in sorted(names):
+                lines.append(_line(f"{field}.{name}", replace(metric, title=f"average JCT {name}"), summaries, gpus))
         else:
-            found.append(_line(field, metric, summaries, gpus))
-    declared = {name: metric for values in user_values for name, (metric, _) in values.items()}
+            lines.append(_line(field, metric, summaries, gpus))
+    declared = dict[str, Metric]()
+    for values_of_run in user_values:
+        declared |= {name: metric for name, (metric, _) in values_of_run.items()}
     for name, metric in declared.items():
-        known = [values[name][1] if name in values else None for values in user_values]
-        found.append(_line_of(name, metric, known, summaries))
-    found = [_in_unit_of_family(line, found, summaries) for line in found]
-    # Metrics of `WHERE_ANY` are listed if they are not 0 in some run, others if they are known in some run.
-    always = ("avg_jct", "max_fairness")
-    return [
-        line
-        for line in found
-        if any(line.values) or (line.field not in WHERE_ANY and (line.field in always or {*line.values} - {None}))
-    ]
+        values = [values_of_run[name][1] if name in values_of_run else None for values_of_run in user_values]
+        lines.append(_line_of(name, metric, values, summaries))
+    lines = [_in_unit_of_family(line, lines, summaries) for line in lines]
+    return [line for line in lines if _is_listed(line)]
+
+
+def _is_listed(line: MetricLine) -> bool:
+    """Return whether a metric is listed: it is not 0 in some run, or 0 is a result and it is known in some run."""
+    if any(line.values):
+        return True
+    if line.field in WHERE_ANY:
+        return False
+    return line.field in ("avg_jct", "max_fairness") or any(value is not None for value in line.values)
 
 
 def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
@@ -237,9 +264,12 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
     if len(results) == 1:
         return [0]
     first: dict[int, int] = {}
-    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
-            for result in results]  # fmt: skip
-    return [first.setdefault(key, index) for index, key in enumerate(keys)]
+    bases = []
+    for index, result in enumerate(results):
+        jobs = tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records)
+        # The hash takes less memory than the jobs, of which a run can have many.
+        bases.append(first.setdefault(hash(jobs), index))
+    return bases
 
 
 def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
@@ -247,31 +277,36 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 
     `bases` contains the index of the baseline of each run.
     """
-    found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
-    if not found:
+    base_names = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    if not base_names:
         return ""
-    kind = "baseline: the first run" if len(found) == 1 else "baselines: each the first run of the same jobs"
-    return f"Per cent against {' and '.join(found)} ({kind})."
+    kind = "baseline: the first run" if len(base_names) == 1 else "baselines: each the first run of the same jobs"
+    return f"Per cent against {' and '.join(base_names)} ({kind})."
 
 
-def difference(line: Line, run: int, first: int) -> tuple[str, str]:
+def difference(line: MetricLine, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from its baseline in words, and "better", "worse" or "".
 
     `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared,
     also because jobs were cut off or rejected in one of the runs, or because the runs leave out different jobs.
     """
-    value, base = line.values[run], line.values[first]
-    is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
-    is_incomplete = line.incomplete[run] or line.incomplete[first]
-    if line.left_out and line.left_out[run] != line.left_out[first]:
+    value = line.values[run]
+    base = line.values[first]
+    if run == first or value is None or not base or line.metric.unit == "%":
         return "", ""
-    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_incomplete:
+    if not line.metric.better and line.field not in COMPARED_WITHOUT_DIRECTION:
+        return "", ""
+    if line.incomplete[run] or line.incomplete[first]:
+        return "", ""
+    if line.left_out and line.left_out[run] != line.left_out[first]:
         return "", ""
     share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
     text = change_text(share)
     if not line.metric.better or text.startswith("±"):
         return text, ""
-    return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
+    is_less = share < 0
+    is_better = is_less == (line.metric.better == LESS)
+    return text, "better" if is_better else "worse"
 
 
 def change_text(change: float, low: float | None = None, high: float | None = None) -> str:
@@ -297,8 +332,10 @@ def with_interval(
     >>> with_interval(2.0, 1.5, 2.25, "{:g}".format, " h")
     '2 h [1.5, 2.25]'
     """
-    interval = "" if low is None or high is None else f" [{write(low)}, {write(high)}]"
-    return f"{write(value)}{unit}{interval}"
+    text = f"{write(value)}{unit}"
+    if low is not None and high is not None:
+        text += f" [{write(low)}, {write(high)}]"
+    return text
 
 
 def _factor(change: float, *, is_cut: bool) -> str:
@@ -317,46 +354,56 @@ def _per_cent(share: float, digits: int) -> str:
     if share > LARGEST_CHANGE:
         return f">+{100 * LARGEST_CHANGE:,.0f}"
     rounded = round(100 * share, digits)
-    return f"{rounded:+,.{digits}f}".replace("-", "−") if rounded else f"±{0:.{digits}f}"
+    if not rounded:
+        return f"±{0:.{digits}f}"
+    return f"{rounded:+,.{digits}f}".replace("-", "−")
 
 
-def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
+def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> MetricLine:
     """Return the line of a shipped metric."""
     line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
     if field != "deadlines_met":
         return line
-    texts = [
-        f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–"
-        for run, text in zip(runs, line.texts, strict=True)
-    ]
+    texts = []
+    for run, text in zip(runs, line.texts, strict=True):
+        texts.append(f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–")
     return line._replace(texts=texts)
 
 
-FAMILIES = (("avg_jct", "p50_jct", "p99_jct", "jct_by_application"), ("avg_queueing_delay", "avg_waiting_time"))
+FAMILIES = (
+    ("avg_jct", "p50_jct", "p99_jct", "jct_by_application"),
+    ("avg_queueing_delay", "avg_waiting_time"),
+    tuple(f"{name}_waiting_time" for name, _ in PERCENTILES_OF_WAITS),
+)
 """Metrics that share a unit of time, so that they can be compared."""
 
 
-def _in_unit_of_family(line: Line, lines: Sequence[Line], runs: Sequence[Summary]) -> Line:
+def _in_unit_of_family(line: MetricLine, lines: Sequence[MetricLine], runs: Sequence[Summary]) -> MetricLine:
     """Return a line of a family of metrics in the unit of the largest value of the family."""
     family = next((names for names in FAMILIES if line.field.partition(".")[0] in names), None)
     if family is None:
         return line
-    related = [each for each in lines if each.field.partition(".")[0] in family]
-    largest = max(value or 0.0 for each in related for value in each.values)
+    largest = 0.0
+    for other in lines:
+        if other.field.partition(".")[0] in family:
+            largest = max([largest, *(value or 0.0 for value in other.values)])
     return _line_of(line.field, line.metric, line.values, runs, largest)
 
 
 def _line_of(
     field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary], largest: float = 0.0
-) -> Line:
+) -> MetricLine:
     """Return the line of a metric from its values. Times have a unit that suits `largest` [s] too."""
     unit, texts = _texts(metric, values, largest)
-    incomplete = [needs_completion(field, metric) and bool(run.cut_off or run.rejected) for run in runs]
+    is_affected = needs_completion(field, metric)  # by jobs that are not complete
+    incomplete = [is_affected and bool(run.cut_off or run.rejected) for run in runs]
+    left_out = [run.left_out for run in runs] if is_affected else []
     has_bounds = is_lower_bound(field, metric)
-    pairs = zip(texts, runs, strict=True)
-    marked = [f"≥ {text}" if has_bounds and run.cut_off and text != "–" else text for text, run in pairs]
-    left_out = [run.left_out for run in runs] if needs_completion(field, metric) else []
-    return Line(field, metric.title, unit, values, marked, metric, incomplete, left_out)
+    marked_texts = []
+    for text, run in zip(texts, runs, strict=True):
+        is_bound = has_bounds and run.cut_off and text != "–"
+        marked_texts.append(f"≥ {text}" if is_bound else text)
+    return MetricLine(field, metric.title, unit, values, marked_texts, metric, incomplete, left_out)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:
@@ -378,12 +425,26 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
 
 def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tuple[str, list[str]]:
     """Return the unit and the texts of values. Times have the unit of the largest of them, and of `largest` [s]."""
+    write: Callable[[float], str] = number_text
+    unit = metric.unit
     if metric.unit == "%":
-        return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
-    if metric.unit == "h":
-        unit, size = unit_of(max(largest, *(value or 0.0 for value in values)) or HOUR)
-        return unit, ["–" if value is None else number_text(value / size) for value in values]
-    return metric.unit, ["–" if value is None else number_text(value) for value in values]
+        unit = ""
+        write = _share_text
+    elif metric.unit == "h":
+        largest = max(largest, *(value or 0.0 for value in values))
+        unit, size = unit_of(largest or HOUR)
+        write = partial(_time_text, size=size)
+    return unit, ["–" if value is None else write(value) for value in values]
+
+
+def _share_text(share: float) -> str:
+    """Return a share in per cent."""
+    return f"{100 * share:.1f} %"
+
+
+def _time_text(time: float, size: float) -> str:
+    """Return a time in a unit of a size [s]."""
+    return number_text(time / size)
 
 
 def number_text(value: float) -> str:
@@ -394,5 +455,7 @@ def number_text(value: float) -> str:
     """
     if 0 < abs(value) < 1e-3:
         return f"{value:.4g}"
-    digits = 0 if isinstance(value, int) or not value else min(max(3 - floor(log10(abs(value))), 0), 4)
+    digits = 0
+    if value and not isinstance(value, int):
+        digits = min(max(3 - floor(log10(abs(value))), 0), 4)
     return f"{value:,.{digits}f}"

@@ -49,9 +49,9 @@ class Instant(NamedTuple):
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
     """Yield all changes of a run in order of time. A job that loses all its GPUs also loses its share."""
     sharers: set[str] = set()
-    records: Iterable[AllocationRecord | SharingRecord] = (
-        merge(allocations, sharing, key=_TIME) if sharing else allocations
-    )
+    records: Iterable[AllocationRecord | SharingRecord] = allocations
+    if sharing:
+        records = merge(allocations, sharing, key=_TIME)
     for time, together in groupby(records, key=_TIME):
         changes: dict[str, list[AllocationRecord]] = {}
         shares: dict[str, Share] = {}
@@ -62,23 +62,29 @@ def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingR
                 shares[record.job] = Share(tuple(zip(record.nodes, record.gpus, strict=True)), record.speed)
         sharers |= shares.keys()
         # Records of one instant can have any order. The last record of each job counts.
-        gone = (job for job, of_job in changes.items() if job in sharers and not of_job[-1].nodes)
-        yield Instant(time, changes, shares | dict.fromkeys(gone, ALONE))
+        for job, of_job in changes.items():
+            if job in sharers and not of_job[-1].nodes:
+                shares[job] = ALONE
+        yield Instant(time, changes, shares)
 
 
 def shares_of(result: Result, job: str) -> list[Stretch]:
     """Return the stretches of a job since its first numbered GPUs, in order."""
-    now, found = dict[str, Share](), list[Stretch]()
+    shares_now = dict[str, Share]()
+    stretches = list[Stretch]()
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
-        now |= shares
-        own = now.get(job, ALONE)
-        if not own.gpus and not found:
+        shares_now |= shares
+        gpus, speed = shares_now.get(job, ALONE)
+        if not gpus and not stretches:
             continue
-        common = {name: tuple(sorted({*own.gpus} & {*each.gpus})) for name, each in now.items() if name != job}
-        others = {name: Share(gpus, now[name].speed) for name, gpus in common.items() if gpus}
-        if not found or found[-1][1:] != (own.speed, others):
-            found.append(Stretch(time, own.speed, others))
-    return found
+        others = {}
+        for name, share in shares_now.items():
+            common = set(gpus) & set(share.gpus)
+            if name != job and common:
+                others[name] = Share(tuple(sorted(common)), share.speed)
+        if not stretches or (stretches[-1].speed, stretches[-1].others) != (speed, others):
+            stretches.append(Stretch(time, speed, others))
+    return stretches
 
 
 MOST_EFFICIENCY = 1 - 1e-6  # an efficiency above this value counts as 1
@@ -97,7 +103,8 @@ class Steps(NamedTuple):
 
     def means(self, edges: Array) -> Array:
         """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
-        cuts = np.unique(np.concatenate([edges, self.times[(self.times > edges[0]) & (self.times < edges[-1])]]))
+        inside = self.times[(self.times > edges[0]) & (self.times < edges[-1])]
+        cuts = np.unique(np.concatenate([edges, inside]))
         area = np.concatenate([[0.0], np.cumsum(self.at(cuts[:-1]) * np.diff(cuts))])
         return np.diff(area[np.searchsorted(cuts, edges)]) / np.diff(edges)
 
@@ -118,7 +125,9 @@ def submitted(result: Result) -> list[JobRecord]:
 
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
     """Return the submission of a job, or the start of the run if it is later, and its end or that of the run [s]."""
-    return max(job.submit_time, 0.0), result.end_time if job.left_at is None else job.left_at
+    start = max(job.submit_time, 0.0)
+    end = result.end_time if job.left_at is None else job.left_at
+    return start, end
 
 
 def active_jobs(result: Result) -> Steps:
@@ -143,9 +152,13 @@ def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
     """Yield (time, 1) when a job loses its last GPU, and (time, −1) when it gets its first GPU."""
     holders = set[str]()
     for record in result.allocation_records:
-        if bool(record.nodes) != (record.job in holders):
-            yield record.time, -1 if record.nodes else 1
-            (holders.add if record.nodes else holders.discard)(record.job)
+        has_gpus = bool(record.nodes)
+        if has_gpus and record.job not in holders:
+            holders.add(record.job)
+            yield record.time, -1
+        elif not has_gpus and record.job in holders:
+            holders.remove(record.job)
+            yield record.time, 1
 
 
 def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
@@ -155,26 +168,29 @@ def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
 
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     """Yield the time of each allocation [s] and the additional GPUs of its job."""
-    held = dict[str, int]()
+    gpus_of = dict[str, int]()
     for record in result.allocation_records:
-        pairs = zip(record.nodes, record.gpus, strict=True)
-        now = sum(gpus for node, gpus in pairs if nodes is None or node in nodes)
-        yield record.time, now - held.get(record.job, 0)
-        held[record.job] = now
+        num_gpus = 0
+        for node, gpus in zip(record.nodes, record.gpus, strict=True):
+            if nodes is None or node in nodes:
+                num_gpus += gpus
+        yield record.time, num_gpus - gpus_of.get(record.job, 0)
+        gpus_of[record.job] = num_gpus
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     """Yield the correction of GPUs in use for sharing: a shared GPU is in use once, but several jobs hold it."""
     if not result.sharing_records:
         return
-    held: dict[str, Gpus] = {}
-    saved = 0
+    gpus_of: dict[str, Gpus] = {}
+    saved_before = 0  # GPUs that jobs would hold in addition if they did not share
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
-        held |= {job: share.gpus for job, share in shares.items()}
-        named = [gpu for gpus in held.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
-        now = len(named) - len(set(named))
-        yield time, saved - now
-        saved = now
+        for job, share in shares.items():
+            gpus_of[job] = share.gpus
+        held = [gpu for gpus in gpus_of.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
+        saved = len(held) - len(set(held))
+        yield time, saved_before - saved
+        saved_before = saved
 
 
 def nodes_up(result: Result) -> Steps:
@@ -190,7 +206,8 @@ def is_adaptive(result: Result) -> bool:
 def _of_rounds(result: Result, column: str) -> Steps:
     """Return a column of the table of rounds as a function of time."""
     records = result.round_records
-    times, values = (np.fromiter(map(attrgetter(name), records), float, len(records)) for name in ("time", column))
+    times = np.fromiter(map(_TIME, records), float, len(records))
+    values = np.fromiter(map(attrgetter(column), records), float, len(records))
     return Steps(times, values)
 
 
@@ -200,7 +217,8 @@ LATE_START = 0.2  # runs whose first submission is after this share of the time 
 def axis_start(results: Iterable[Result]) -> float:
     """Return the start of the time axis of runs [s]: time 0, or their first submission if it is late."""
     results = list(results)
-    first, end = min(result.start_time for result in results), max(result.end_time for result in results)
+    first = min(result.start_time for result in results)
+    end = max(result.end_time for result in results)
     return first if LATE_START * end < first < end else 0.0
 
 
@@ -224,9 +242,13 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
-    inside = [times[(times > edges[0]) & (times < edges[-1])] for times in (gpus.times, efficiency.times)]
-    cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
-    starts, lengths = cuts[:-1], np.diff(cuts)
+    # Between two cuts, neither the GPUs in use nor the efficiency changes, and no bin begins.
+    times = np.concatenate([gpus.times, efficiency.times])
+    inside = times[(times > edges[0]) & (times < edges[-1])]
+    end = np.clip([result.end_time], edges[0], edges[-1])
+    cuts = np.unique(np.concatenate([edges, inside, end]))
+    starts = cuts[:-1]
+    lengths = np.diff(cuts)
     gpu_time = gpus.at(starts) * lengths * (starts < result.end_time)
     bins = np.searchsorted(edges, starts, side="right") - 1
     total = np.bincount(bins, gpu_time, len(edges) - 1)
@@ -246,13 +268,15 @@ def failures(result: Result, interval: float | None) -> Iterator[tuple[tuple[str
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}
     ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    # Rounds at no multiple of the interval that follow no outage: a job failed.
     extra = {time for time in rounds if interval and round(time / interval) * interval != time}
     extra -= {time for time, _ in down}
-    seen: set[float] = set()
+    times_so_far: set[float] = set()
     last: dict[str, AllocationRecord] = {}
     for record in result.allocation_records:
-        before, is_first = last.get(record.job), record.time not in seen
-        seen.add(record.time)
+        is_first = record.time not in times_so_far
+        times_so_far.add(record.time)
+        before = last.get(record.job)
         if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
             continue
         last[record.job] = record

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.common.files import appearing_whole, lock
@@ -25,10 +23,10 @@ from polluxsim.metrics.summary import Summary
 from polluxsim.records.folders import POLICY_ENTRY, SWEEP_FILE, info_of, of_results, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
 from polluxsim.run.building import declared_types
-from polluxsim.run.composing import CONFIG_NAME, Callbacks, composing_error
-from polluxsim.run.configurations import quoted, report_replaced
+from polluxsim.run.composing import chosen_launcher
+from polluxsim.run.configurations import report_replaced
 from polluxsim.run.interrupt import SweepInterrupted, raising
-from polluxsim.studies.launching import LocalWorkers, Workers, chosen_workers
+from polluxsim.studies.launching import Executor, ExecutorWorkers, LocalWorkers, RunWorkers, chosen_workers
 from polluxsim.studies.plan import (
     Entry,
     arranged,
@@ -167,7 +165,7 @@ def run_sweep(
     plan: Sequence[Sequence[str]],
     folder: Path,
     *,
-    launcher: str | Sequence[str] | None = None,
+    launcher: str | Sequence[str] | Executor | None = None,
     workers: int | None = None,
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
@@ -177,7 +175,8 @@ def run_sweep(
     Equal runs are made once, and have equal rows.
 
     `plan` contains the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
-    (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
+    (submitit_local, submitit_slurm, ray), overrides that choose and set one, or an executor like
+    `concurrent.futures.ProcessPoolExecutor`, whose processes import polluxsim. By default, at most `workers` processes
     on this machine make the runs. Files in `config_dirs` replace shipped files of the same names. Finished runs in the
     folder `cache` are copied instead of made, and new runs are copied into it.
 
@@ -192,9 +191,13 @@ def run_sweep(
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
-    chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
+    chosen: Executor | list[str]
+    if isinstance(launcher, str):
+        chosen = [f"hydra/launcher={launcher}"]
+    else:
+        chosen = launcher if isinstance(launcher, Executor) else list(launcher or ())
     report_replaced(config_dirs)
-    composing = composer(config_dirs, chosen)
+    composing = composer(config_dirs)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
     frame = run_entries(
         entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache, check_first=True
@@ -206,7 +209,7 @@ def run_entries(
     entries: Sequence[Entry],
     folder: Path,
     *,
-    launcher: Sequence[str] = (),
+    launcher: Sequence[str] | Executor = (),
     workers: int | None = None,
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
@@ -216,7 +219,13 @@ def run_entries(
 
     With `check_first`, no run is made if one of them cannot be made.
     """
-    processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
+    processes: RunWorkers
+    if isinstance(launcher, Executor):
+        processes = ExecutorWorkers(launcher)
+    elif launcher:
+        processes = chosen_workers(chosen_launcher(launcher, config_dirs, folder), workers)
+    else:
+        processes = LocalWorkers(workers)
     completed = complete(entries, folder, processes, cache, check_first=check_first)
     frame = frame_of_table(completed.table)
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
@@ -224,7 +233,7 @@ def run_entries(
 
 
 def complete(
-    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None, *, check_first: bool = False
+    entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None = None, *, check_first: bool = False
 ) -> Completed:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
@@ -265,7 +274,7 @@ def reserved(folder: Path) -> Iterator[None]:
 
 
 def _complete(
-    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None, *, check_first: bool
+    entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None, *, check_first: bool
 ) -> Completed:
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
@@ -285,7 +294,7 @@ def _complete(
     return Completed(len(missing), entries, table)
 
 
-def _check(entries: Sequence[Entry], workers: Workers) -> None:
+def _check(entries: Sequence[Entry], workers: RunWorkers) -> None:
     """Raise a SweepError that names the first run that cannot be made, before any run is made."""
     refused = workers.check(entries)
     if refused:
@@ -295,7 +304,7 @@ def _check(entries: Sequence[Entry], workers: Workers) -> None:
         raise SweepError(f"{count}{entry}: {error}; no run was made", errors) from error
 
 
-def _make_missing(missing: Sequence[Entry], workers: Workers, known: int) -> None:
+def _make_missing(missing: Sequence[Entry], workers: RunWorkers, known: int) -> None:
     """Make runs, in addition to `known` finished ones. Raise an error that names the first failed run."""
     with sweep_progress(missing, known):
         failed = workers.launch(missing)
@@ -330,19 +339,6 @@ def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
             if entry.key not in cached:
                 clear_runs([cache / entry.key])
                 copy_run(entry.folder, cache / entry.key)
-
-
-def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
-    """Return the workers that overrides choose and set."""
-    composing = composer(config_dirs, launcher)
-    overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
-    try:
-        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
-    except Exception as error:
-        if (explained := composing_error(error, launcher)) is None:
-            raise
-        raise explained from error
-    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), workers)
 
 
 @contextmanager

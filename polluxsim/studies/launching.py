@@ -11,56 +11,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import Any, Protocol
-
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from typing import Any, Protocol, runtime_checkable
 
 from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
 from polluxsim.common.process_state import ClosedFilesError
-from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
-from polluxsim.run.composing import error_of, not_installed
-from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exit_at_once, exits_raised, handlers_kept
+from polluxsim.run.spec import EXTRAS, LAUNCHERS, Launcher, RunSpec
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
 
 WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 
 
-def perform(config: Mapping[str, Any], folder: Path, policy_entry: str | None = None) -> None:
-    """Make one run and write it. `policy_entry` is the name of the configuration of its policy."""
+def perform(spec: RunSpec, folder: Path) -> None:
+    """Make one run and write it."""
     with exits_raised():
-        execution = Execution(OmegaConf.create(dict(config)), policy_entry=policy_entry)
+        execution = Execution(spec)
         result, summary = execution.simulate()
     write_run(folder, result, execution.info(summary))
-
-
-@dataclass(frozen=True)
-class HydraTask:
-    """Function that makes one run of a sweep. Launchers of Hydra call it, also on other machines."""
-
-    modules: str  # folder of the user's modules
-
-    def __call__(self, config: DictConfig) -> None:
-        """Make the run that Hydra composed, in the folder that Hydra made for it."""
-        if self.modules not in sys.path:
-            sys.path.append(self.modules)
-        folder = Path(HydraConfig.get().runtime.output_dir)
-        try:
-            values: Any = OmegaConf.to_container(config, resolve=True)
-            perform(values, folder, HydraConfig.get().runtime.choices.get("policy"))
-        finally:
-            remove_if_empty(folder)
 
 
 LOST = "the process of this run ended by itself: its code crashed, hung or closed its files, or memory ran out"
@@ -104,7 +77,7 @@ class LocalWorkers:
         def tasks() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
             for workload, group in groups.items():
                 if _without_seed(group[0]) not in slow:
-                    yield workload, _refusals, ([entry.config for entry in group],)
+                    yield workload, _refusals, ([entry.spec for entry in group],)
 
         count = min(self._workers, len(groups))
         with self._processes(count) as pool:
@@ -144,7 +117,7 @@ class LocalWorkers:
             while order:
                 entry = order.next()
                 started[entry.key] = monotonic()
-                yield entry, _perform, (entry.config, entry.folder, entry.policy_entry)
+                yield entry, _perform, (entry.spec, entry.folder)
 
         with self._processes(count) as pool:
             for entry, future in as_finished(pool, tasks(), count):
@@ -190,14 +163,14 @@ def refused_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     for group in _by_workload(entries).values():
         if _without_seed(group[0]) in slow:
             continue
-        errors, seconds = _refusals([entry.config for entry in group])
+        errors, seconds = _refusals([entry.spec for entry in group])
         if seconds > LONG_CHECK:
             slow.add(_without_seed(group[0]))
         refused += [(group[place], error) for place, error in errors]
     return _in_order(refused, entries)
 
 
-def _refusals(configs: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[int, Exception]], float]:
+def _refusals(specs: Sequence[RunSpec]) -> tuple[list[tuple[int, Exception]], float]:
     """Return the errors of the runs of one workload that cannot be made, by their places, and the time taken [s].
 
     Errors of other kinds than the user's are left to the runs themselves.
@@ -206,9 +179,9 @@ def _refusals(configs: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[int, Exc
     started = monotonic()
     with warnings.catch_warnings(), exits_raised():
         warnings.simplefilter("ignore")  # the runs issue the warnings
-        for place, config in enumerate(configs):
+        for place, spec in enumerate(specs):
             try:
-                Execution(OmegaConf.create(dict(config))).check()
+                Execution(spec).check()
             except (PolluxSimError, OSError) as error:
                 errors.append((place, error))
             except Exception:  # noqa: BLE001  (the run raises it again, and says what it is)
@@ -244,18 +217,18 @@ def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     failed: list[tuple[Entry, Exception]] = []
     for entry in entries:
         try:
-            perform(entry.config, entry.folder, entry.policy_entry)
+            perform(entry.spec, entry.folder)
         except (PolluxSimError, OSError) as error:
             failed.append((entry, error))
     return failed
 
 
-def _perform(config: Mapping[str, Any], folder: Path, policy_entry: str | None) -> list[WorkerWarning]:
+def _perform(spec: RunSpec, folder: Path) -> list[WorkerWarning]:
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
-            perform(config, folder, policy_entry)
+            perform(spec, folder)
         except ClosedFilesError as error:
             if error.cuts_off:
                 exit_at_once(1)
@@ -306,7 +279,7 @@ def _kind(entry: Entry) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-class Workers(Protocol):
+class RunWorkers(Protocol):
     """Processes or machines that make the runs of a sweep."""
 
     def kept(self) -> AbstractContextManager[None]:
@@ -319,25 +292,34 @@ class Workers(Protocol):
         """Make all runs; return the failed runs with their errors."""
 
 
-class HydraWorkers:
-    """Workers of a launcher of Hydra. Each run is a job, which composes its configuration again.
+class Submitted(Protocol):
+    """A call that an executor makes, like `concurrent.futures.Future`."""
 
-    `config` is the configuration of the sweep, and `context` composes the runs from it. Raise InvalidConfigError if the
-    launcher is not installed.
-    """
+    def result(self) -> Any:
+        """Wait for the end of the call, and return its result, or raise its error."""
 
-    def __init__(self, config: DictConfig, context: HydraContext) -> None:
-        self._name = str(config.hydra.runtime.choices["hydra/launcher"])
-        if self._name == "ray":
-            _set_up_ray(config)
-        task = HydraTask(str(Path.cwd()))
-        try:
-            self._launcher: Launcher = Plugins.instance().instantiate_launcher(context, task, config)
-        except (RuntimeError, ImportError) as error:
-            raise InvalidConfigError(not_installed(self._name)) from error
+    def cancel(self) -> Any:
+        """End the call if that is possible."""
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Makes calls elsewhere, like `concurrent.futures.Executor`."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Submitted:
+        """Start a call, or let it wait for its turn."""
+
+
+class ExecutorWorkers:
+    """Workers of an executor. Each run is one call. `at_once` is the largest number of calls at once."""
+
+    def __init__(self, executor: Executor, name: str = "the executor", at_once: int | None = None) -> None:
+        self._executor = executor
+        self._name = name
+        self._at_once = at_once
 
     def kept(self) -> AbstractContextManager[None]:
-        """Keep nothing, because the launcher starts the processes."""
+        """Keep nothing, because the executor starts the processes."""
         return nullcontext()
 
     def check(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
@@ -345,73 +327,118 @@ class HydraWorkers:
         return refused_here(entries)
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Make all runs; return the failed runs with their errors. Raise SweepError if the launcher fails."""
-        # Submitit's local executor starts all given runs at once.
-        at_once = num_cores() if self._name == "submitit_local" else len(entries)
+        """Make all runs; return the failed runs with their errors. Raise SweepError if the executor fails."""
         failed = []
-        with one_thread_each(), _ray_started(self._launcher, self._name):
+        at_once = self._at_once or len(entries)
+        # A context manager, like that of Ray, starts what the calls need. Submitit starts a batch as one array of jobs.
+        opened = getattr(self._executor, "running", nullcontext)
+        with one_thread_each(), opened():
             for start in range(0, len(entries), at_once):
-                failed += self._launch(entries[start : start + at_once], start)
+                failed += self._launch(entries[start : start + at_once])
         return failed
 
-    def _launch(self, entries: Sequence[Entry], first: int) -> list[tuple[Entry, Exception]]:
-        """Make runs at once. The index of the first run among all runs is `first`."""
+    def _launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Make runs at once."""
+        failed = []
+        modules = str(Path.cwd())
+        submitted: list[Submitted] = []
         try:
-            returns = self._launcher.launch([_job(entry) for entry in entries], initial_job_idx=first)
-        except Exception as error:
-            what = " ".join(str(error).split())
-            raise SweepError(f"hydra/launcher={self._name} failed: {type(error).__name__}: {what}") from error
-        errors = map(error_of, returns)
-        return [(entry, error) for entry, error in zip(entries, errors, strict=True) if error is not None]
+            with getattr(self._executor, "batch", nullcontext)():
+                for entry in entries:
+                    submitted.append(self._executor.submit(attempt, entry.spec, entry.folder.resolve(), modules))
+            for entry, call in zip(entries, submitted, strict=True):
+                error = call.result()
+                if error is not None:
+                    failed.append((entry, error))
+        except BaseException as error:
+            for call in submitted:
+                call.cancel()
+            if not isinstance(error, Exception):
+                raise
+            message = " ".join(str(error).split())
+            raise SweepError(f"{self._name} failed: {type(error).__name__}: {message}") from error
+        return failed
 
 
-def chosen_workers(config: DictConfig, context: HydraContext, processes: int | None) -> Workers:
-    """Return the workers that a configuration chooses. Hydra's launcher `basic` means processes on this machine."""
-    if config.hydra.runtime.choices["hydra/launcher"] == "basic":
-        return LocalWorkers(processes)
-    return HydraWorkers(config, context)
-
-
-def _job(entry: Entry) -> list[str]:
-    """Return the overrides of a run, with the absolute path of its folder, because a worker may run elsewhere."""
-    return [
-        *as_hydra_takes(entry.overrides),
-        f"hydra.sweep.dir={quoted(str(entry.folder.parent.resolve()))}",
-        f"hydra.sweep.subdir={quoted(entry.folder.name)}",
-    ]
-
-
-def _set_up_ray(config: DictConfig) -> None:
-    """Set the defaults that the Ray plugin needs with current versions of Ray."""
-    with open_dict(config):
-        init = config.hydra.launcher.ray.init
-        # Otherwise Ray looks for a cluster, and fails if an old cluster has left its address.
-        init.address = init.get("address") or "local"
-        # A running cluster refuses the default of the plugin.
-        init.setdefault("object_store_memory", None)
-        init.setdefault("logging_level", "error")
-        init.setdefault("log_to_driver", False)
-        init.setdefault("runtime_env", {"env_vars": dict.fromkeys(ONE_THREAD, "1")})
-
-
-@contextmanager
-def _ray_started(launcher: Launcher, name: str) -> Iterator[None]:
-    """Start Ray for the block if the launcher needs it and it is not running.
-
-    Shut it down at the end if it was not running before. Otherwise runs continue after Ctrl-C.
-    """
-    if name != "ray":
-        yield
-        return
-    import ray  # noqa: PLC0415  (slow to load)
-
-    was_there = ray.is_initialized()
+def attempt(spec: RunSpec, folder: Path, modules: str) -> Exception | None:
+    """Make one run, perhaps on another machine, and return its error. `modules` is the folder of the user's modules."""
+    if modules not in sys.path:
+        sys.path.append(modules)
     try:
-        with handlers_kept():  # Ray sets a handler of SIGTERM that ends the process
+        perform(spec, folder)
+    except Exception as error:  # noqa: BLE001  (the process that started the sweep reports it)
+        return error
+    return None
+
+
+def chosen_workers(launcher: Launcher, processes: int | None) -> RunWorkers:
+    """Return the workers of a launcher; `basic` means processes on this machine.
+
+    Raise InvalidConfigError if the launcher is unknown or not installed, or refuses a setting.
+    """
+    if launcher.name == "basic":
+        return LocalWorkers(processes)
+    name = f"hydra/launcher={launcher.name}"
+    if launcher.name not in LAUNCHERS:
+        raise InvalidConfigError(f"{name} is not supported; choose basic, {', '.join(LAUNCHERS)}")
+    try:
+        if launcher.name == "ray":
+            return ExecutorWorkers(_Ray(launcher.settings["ray"]), name)
+        # Submitit's local executor starts all given runs at once.
+        at_once = num_cores() if launcher.name == "submitit_local" else None
+        return ExecutorWorkers(_submitit(launcher), name, at_once)
+    except ImportError as error:
+        advice = f"run pip install 'polluxsim[{EXTRAS[launcher.name]}]'"
+        raise InvalidConfigError(f"{name} is not installed; {advice}") from error
+    except (RuntimeError, NameError, TypeError) as error:
+        raise InvalidConfigError(f"{name}: {' '.join(str(error).split())}") from error
+
+
+def _submitit(launcher: Launcher) -> Executor:
+    """Return the executor of Submitit for Slurm, or for processes on this machine."""
+    import submitit  # noqa: PLC0415  (installed for Slurm only)
+
+    settings = dict(launcher.settings)
+    cluster = launcher.name.removeprefix("submitit_")
+    of_executor = {"folder": settings.pop("submitit_folder")}
+    if "max_num_timeout" in settings:
+        of_executor["slurm_max_num_timeout"] = settings.pop("max_num_timeout")
+    executor = submitit.AutoExecutor(cluster=cluster, **of_executor)
+    of_all = LAUNCHERS["submitit_local"]  # other settings have the name of the cluster before them
+    full_settings = {name if name in of_all else f"{cluster}_{name}": value for name, value in settings.items()}
+    executor.update_parameters(**full_settings)
+    return executor
+
+
+class _Ray:
+    """Executor of Ray. `settings` contains the arguments of `ray.init` and `ray.remote`."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        import ray  # noqa: PLC0415  (slow to load, installed for Ray only)
+
+        self._ray: Any = ray
+        threads = {"runtime_env": {"env_vars": dict.fromkeys(ONE_THREAD, "1")}}
+        self._init = {**threads, **settings["init"]}
+        self._remote = settings["remote"]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start Ray for the block if it is not running.
+
+        Shut it down at the end if it was not running before. Otherwise runs continue after Ctrl-C.
+        """
+        was_there = self._ray.is_initialized()
+        try:
+            with handlers_kept():  # Ray sets a handler of SIGTERM that ends the process
+                if not was_there:
+                    self._ray.init(**self._init)
+            yield
+        finally:
             if not was_there:
-                settings: Any = OmegaConf.to_container(launcher.ray_cfg.init)  # type: ignore[attr-defined]
-                ray.init(**settings)
-        yield
-    finally:
-        if not was_there:
-            ray.shutdown()
+                self._ray.shutdown()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Submitted:
+        """Start a call on a machine of Ray."""
+        remote = self._ray.remote(**self._remote)(function) if self._remote else self._ray.remote(function)
+        call: Submitted = remote.remote(*arguments).future()
+        return call

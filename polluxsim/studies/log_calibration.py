@@ -13,15 +13,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import TraceJob, read_info
 from polluxsim.metrics.outcomes import counts_in_words, how_often, number_of
+from polluxsim.policies.contract.policy import traits_of
 from polluxsim.run.configurations import quoted
+from polluxsim.run.named_policies import named_policy
+from polluxsim.studies.causes import PLANNING, Cause, inferred_user_limit, likely_causes, without_limits
 from polluxsim.studies.driver import run_sweep
+from polluxsim.studies.log_selection import Owner, part_of
+from polluxsim.studies.logged_jobs import recorded_waits
 from polluxsim.studies.replayed_jobs import Replay, in_common, left_out, read_replay
+from polluxsim.studies.verdicts import Agreement, Grade, ReplayVerdict, agreements
 from polluxsim.workloads.selection import AT_START
-from polluxsim.workloads.trace import TraceReplay
 
 MOST_NAMES = 3  # largest number of replays that a sentence names
 
@@ -29,16 +33,14 @@ VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
 """Options for the settings that all replays of a log vary, by setting."""
 
 
-DOUBTFUL = 0.9  # share of the mean wait in a log: a replay that is off by more does not explain the waits
-LEAST_DOUBTFUL = 60.0  # smaller differences of waits do not matter [s]
-
 DEFAULT_GPUS_PER_NODE = 8  # GPUs of each node of the cluster of a log
 
 
 def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
     """Raise InvalidConfigError if an override sets what the runs vary. `varied` has the options by setting."""
     for word in overrides:
-        if option := varied.get(word.partition("=")[0].lstrip("+")):
+        option = varied.get(word.partition("=")[0].lstrip("+"))
+        if option:
             raise InvalidConfigError(f"{word} sets in every run what {option} varies; leave it out")
 
 
@@ -53,7 +55,8 @@ def refuse_launcher(overrides: Sequence[str], command: str) -> None:
 
 def refuse_empty(request: object, *names: str) -> None:
     """Raise InvalidConfigError if a list of a request has no value. `names` are the attributes with the lists."""
-    if empty := [name for name in names if not len(getattr(request, name))]:
+    empty = [name for name in names if not len(getattr(request, name))]
+    if empty:
         raise InvalidConfigError(f"{empty[0]} has no value; give at least one")
 
 
@@ -70,15 +73,20 @@ class CalibrateRequest:
     """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
-    gpus: Sequence[int]  # cluster sizes to try [GPUs], multiples of gpus_per_node
+    # Cluster sizes to try [GPUs], multiples of gpus_per_node. Without any, the nodes that the largest number of GPUs in
+    # use at once needs.
+    gpus: Sequence[int] = ()
     policies: Sequence[str] = ("fifo", "easy", "conservative", "multifactor")
     gpus_per_node: int = DEFAULT_GPUS_PER_NODE  # GPUs of each node
     folder: Path = Path("calibrated")  # for the runs; finished runs in it are reused
     overrides: Sequence[str] = ()  # settings of every run, like `workload.hours=24`
     workers: int | None = None  # number of processes; None: one for each core
+    partition: str | None = None  # partition of the log to replay; None for all jobs
+    user: str | None = None  # the waits are compared over the jobs of this user; None for every user
+    qos: str | None = None  # the waits are compared over the jobs of this QOS; None for every QOS
 
     def __post_init__(self) -> None:
-        refuse_empty(self, "gpus", "policies")
+        refuse_empty(self, "policies")
         refuse_launcher(self.overrides, "log calibrate")
         refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--gpus"})
         for gpus in self.gpus:
@@ -94,11 +102,27 @@ class Match(NamedTuple):
 
     policy: str
     gpus: int  # of the cluster
-    error: float  # mean absolute difference per job [s]
-    mean_wait: float  # in the replay [s]
+    agreement: Agreement  # of the waits of all jobs
     rank_correlation: float  # Spearman's, of the two waits; NaN if one of them is constant
     engine: Mapping[str, Any]  # the engine settings of the replay
     preemptions: int  # number of times that the policy took the GPUs of one of the jobs, and the job started again
+
+    @property
+    def error(self) -> float:
+        """Return the mean absolute difference of the waits of a job [s]."""
+        return self.agreement.error
+
+    @property
+    def mean_wait(self) -> float:
+        """Return the mean wait in the replay [s]."""
+        return self.agreement.replayed
+
+
+class LimitedMatch(NamedTuple):
+    """The nearest replay in which each user holds at most a number of GPUs at once."""
+
+    user_gpus: int  # the limit, which the log hints at [GPUs]
+    match: Match
 
 
 class Calibration(NamedTuple):
@@ -106,25 +130,12 @@ class Calibration(NamedTuple):
 
     matches: Sequence[Match]  # the nearest first
     recorded: NDArray[np.float64]  # recorded waits of the jobs that are complete in all replays, shape (jobs,) [s]
+    verdict: ReplayVerdict  # on the nearest replay
+    nearest: Path  # folder of the nearest replay
     left_out: Sequence[str] = ()  # sentences on the jobs that are left out, and why
-
-    def doubts(self) -> Iterator[str]:
-        """Yield two sentences if no replay explains the waits in the log.
-
-        The nearest replay is then off by almost as much as a replay without any wait.
-        """
-        nearest, mean = self.matches[0], float(self.recorded.mean())
-        if nearest.error < max(DOUBTFUL * mean, LEAST_DOUBTFUL):
-            return
-        yield (
-            f"no replay explains the waits in the log: {nearest.policy} on {nearest.gpus} GPUs is the nearest, and is "
-            f"off by {length(nearest.error)} a job, where the log has waits of {length(mean)} on average; do not rely "
-            "on effects of changes"
-        )
-        yield (
-            "likely causes: another number of nodes or other policies, jobs without GPUs on the same nodes, "
-            "partitions, limits of users, or nodes that were down"
-        )
+    cluster: Sequence[str] = ()  # sentences on pooled partitions and inferred GPUs
+    anywhere: Match | None = None  # the nearest replay again, with the GPUs of each job anywhere
+    limited: LimitedMatch | None = None  # the nearest replay with a limit that the log hints at
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:
@@ -139,15 +150,26 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     SweepError
         If a run fails, or another sweep uses the folder.
     """
-    log, size = Path(request.log), request.gpus_per_node
-    recorded = _recorded(log)
-    tried = list(dict.fromkeys(product(request.policies, request.gpus)))
+    size = request.gpus_per_node
+    part = part_of(Path(request.log), request.partition, Path(request.folder))
+    log = part.log
+    jobs = part.jobs
+    cluster = list(part.sentences)
+    sizes = list(request.gpus)
+    if not sizes:
+        nodes, inferred = part.nodes(size)
+        sizes.append(nodes * size)
+        cluster.append(f"{inferred}; --gpus gives other numbers")
+    owner = Owner(request.user, request.qos)
+    owner.check(jobs.values(), request.partition)
+    recorded = recorded_waits(log, {name: job for name, job in jobs.items() if owner.has(job)})
+    tried = list(dict.fromkeys(product(request.policies, sizes)))
     plan = []
     for policy, gpus in tried:
         varied = (f"policy={policy}", f"cluster.num_nodes={gpus // size}", f"workload.most_gpus={gpus}")
         plan.append((*replay_of(log), *varied, f"cluster.gpus_per_node={size}", *request.overrides))
     frame = run_sweep(plan, Path(request.folder), workers=request.workers)
-    folders = map(Path, frame["folder"])
+    folders = list(map(Path, frame["folder"]))
     replays = {key: read_replay(run, key[1]) for key, run in zip(tried, folders, strict=True)}
     complete = in_common(replays.values())
     complete_jobs = set(complete)
@@ -155,36 +177,114 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     if not common:
         words = "no job that completes in every replay has a recorded wait; replay a longer part of the log"
         raise InvalidInputError(f"{request.folder}: {words}")
-    waits = np.array([recorded[job] for job in common], dtype=float)
-    matches = [_match(policy, replays[policy, gpus], common, waits) for policy, gpus in tried]
-    named = {f"{policy} on {gpus} GPUs": replays[policy, gpus] for policy, gpus in tried}
-    sentences = [*left_out_in_words(log, named, complete)]
-    unknown = len(complete) - len(common)
+    waits = {job: recorded[job] for job in common}
+    matches = [_match(policy, replays[policy, gpus], jobs, waits) for policy, gpus in tried]
+    matches.sort(key=lambda match: (-match.agreement.explained, match.error))
+    replays_by_name = {f"{policy} on {gpus} GPUs": replays[policy, gpus] for policy, gpus in tried}
+    sentences = [*rows_left_out(log), *left_out_in_words(log, replays_by_name, complete)]
+    unknown = sum(owner.has(jobs[job]) for job in complete) - len(common)
     if unknown:
         sentences.append(f"left out: {number_of(unknown, 'job')} without a recorded wait")
-    return Calibration(sorted(matches, key=lambda match: match.error), waits, sentences)
+    nearest = matches[0]
+    place = tried.index((nearest.policy, nearest.gpus))
+    verdict = _verdict(log, nearest, replays[nearest.policy, nearest.gpus], jobs, waits)
+    same_size = {policy: words for (policy, gpus), words in zip(tried, plan, strict=True) if gpus == nearest.gpus}
+    return Calibration(
+        matches,
+        np.array(list(waits.values()), dtype=float),
+        verdict,
+        folders[place],
+        sentences,
+        cluster,
+        _anywhere(request, plan[place], nearest, jobs, waits),
+        None if verdict.is_credible else _limited(request, same_size, nearest.gpus, jobs, waits),
+    )
 
 
-def _match(policy: str, replay: Replay, jobs: Sequence[str], recorded: NDArray[np.float64]) -> Match:
-    """Return the match of a replay: its waits of some jobs beside the recorded waits, shape (jobs,) [s]."""
-    ours = np.array([replay.waits[job] for job in jobs], dtype=float)
-    ranks = [pd.Series(each).rank() for each in (ours, recorded)]
-    is_constant = any(each.nunique() == 1 for each in ranks)
-    correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
-    error = float(np.abs(ours - recorded).mean())
-    mean_wait = float(ours.mean())
-    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.num_preemptions(jobs))
+def _anywhere(
+    request: CalibrateRequest,
+    words: Sequence[str],
+    nearest: Match,
+    jobs: Mapping[str, TraceJob],
+    recorded: Mapping[str, float],
+) -> Match | None:
+    """Replay the log again with the GPUs of each job anywhere, and return the match; None if they were before.
+
+    `words` are the settings of the nearest replay.
+    """
+    if nearest.engine.get("placement") != "consolidated":
+        return None
+    frame = run_sweep([(*words, "engine.placement=anywhere")], Path(request.folder) / "anywhere", workers=1)
+    replay = read_replay(Path(frame["folder"][0]), nearest.gpus)
+    complete = set(in_common([replay]))
+    waits = {job: wait for job, wait in recorded.items() if job in complete}
+    return _match(nearest.policy, replay, jobs, waits) if waits else None
 
 
-def _recorded(log: Path) -> Mapping[str, float]:
-    """Return the recorded wait [s] of every job of a replay, by its name in the replay."""
-    rows = read_trace(log)[1]  # a job's line is the number of its row, from 1
-    jobs = TraceReplay(str(log)).load({}).jobs
-    waits = {job.job_id: rows[job.line - 1].queueing_delay for job in jobs if job.line is not None}
-    known = {name: wait for name, wait in waits.items() if wait is not None and wait >= 0}
-    if not known:
-        raise InvalidInputError(f"{log}: no job has a queueing delay; use a log that records when jobs began")
-    return known
+def _limited(
+    request: CalibrateRequest,
+    plan: Mapping[str, Sequence[str]],
+    gpus: int,
+    jobs: Mapping[str, TraceJob],
+    recorded: Mapping[str, float],
+) -> LimitedMatch | None:
+    """Replay the log again with the limit on the GPUs of each user that the log hints at; return the nearest replay.
+
+    Return None if the log hints at no limit, if no policy obeys limits, or if a setting of the request states limits.
+    `plan` has the settings of the replays by policy, all on a cluster of this size [GPUs].
+    """
+    limit = inferred_user_limit(list(jobs.values()), gpus)
+    policies = [policy for policy in plan if traits_of(named_policy(policy).make()).obeys_limits]
+    states_limits = any(word.lstrip("+").startswith("engine.limits") for word in request.overrides)
+    if limit is None or states_limits or not policies:
+        return None
+    settings = [(*plan[policy], f"engine.limits.all.user_gpus={limit}") for policy in policies]
+    frame = run_sweep(settings, Path(request.folder) / "limited", workers=request.workers)
+    matches = []
+    for policy, run in zip(policies, frame["folder"], strict=True):
+        replay = read_replay(Path(run), gpus)
+        complete = set(in_common([replay]))
+        waits = {job: wait for job, wait in recorded.items() if job in complete}
+        if waits:
+            matches.append(_match(policy, replay, jobs, waits))
+    if not matches:
+        return None
+    return LimitedMatch(limit, max(matches, key=lambda match: match.agreement.explained))
+
+
+def _match(policy: str, replay: Replay, jobs: Mapping[str, TraceJob], recorded: Mapping[str, float]) -> Match:
+    """Return the match of a replay: its waits beside the recorded waits of some jobs [s]."""
+    replayed_ranks = pd.Series([replay.waits[job] for job in recorded]).rank()
+    recorded_ranks = pd.Series(list(recorded.values())).rank()
+    correlation = nan  # unknown if all ranks are equal
+    if replayed_ranks.nunique() != 1 and recorded_ranks.nunique() != 1:
+        correlation = float(replayed_ranks.corr(recorded_ranks))
+    whole, _, _ = agreements(jobs, recorded, replay.waits)
+    return Match(policy, replay.gpus, whole, correlation, replay.engine, replay.num_preemptions(recorded))
+
+
+def _verdict(
+    log: Path, nearest: Match, replay: Replay, jobs: Mapping[str, TraceJob], recorded: Mapping[str, float]
+) -> ReplayVerdict:
+    """Return the verdict on the nearest replay. The likely causes are those that all jobs of the log show."""
+    whole, by_partition, by_size = agreements(jobs, recorded, replay.waits)
+    everything = list(jobs.values())
+    replayed = [jobs[name] for name in replay.sizes if name in jobs]
+    without = sum(not job.time_limit for job in replayed)
+    notes = []
+    if without and nearest.policy.partition("(")[0] in PLANNING:
+        notes.append(without_limits(without, len(replayed), nearest.policy))
+    causes: list[Cause] = []
+    if whole.grade is Grade.LITTLE:
+        causes = likely_causes(everything, nearest.gpus, read_info(log).num_left_out)
+    return ReplayVerdict(nearest.policy, nearest.gpus, whole, by_partition, by_size, causes, notes)
+
+
+def rows_left_out(log: Path) -> Iterator[str]:
+    """Yield a sentence for each reason for which the import of a log left out rows."""
+    info = read_info(log)
+    for reason, count in info.num_left_out.items():
+        yield f"{info.source}: {number_of(count, 'row')} dropped: {reason}"
 
 
 def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence[str]) -> Iterator[str]:
@@ -205,12 +305,12 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
         yield f"{log.name}: {note}{_where(names, replays)}"
     yield from _preempted_before(replays)
     everything = set[str]().union(*(replay.sizes for replay in replays.values()))
-    others = len(everything) - len(common)
-    if not others:
+    num_others = len(everything) - len(common)
+    if not num_others:
         return
     yield (
         f"compared over jobs that complete in every replay: {len(common):,} of {len(everything):,}; "
-        f"left out: {number_of(others, 'other job')}"
+        f"left out: {number_of(num_others, 'other job')}"
     )
     by_reason: dict[str, list[str]] = {}
     for name, replay in replays.items():

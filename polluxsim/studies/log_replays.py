@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from polluxsim.logs.importing import import_trace
 from polluxsim.metrics.outcomes import counts_in_words, how_often, number_of
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.run.configurations import entries
+from polluxsim.statistics.blocks import Blocks
+from polluxsim.statistics.estimates import Estimate
 from polluxsim.studies.driver import run_sweep
 from polluxsim.studies.log_calibration import (
     DEFAULT_GPUS_PER_NODE,
@@ -31,7 +34,10 @@ from polluxsim.studies.log_calibration import (
     refuse_varied,
     replay_of,
 )
+from polluxsim.studies.log_selection import Owner, part_of
 from polluxsim.studies.replayed_jobs import MEAN, PERCENTILES, Replay, in_common, left_out, read_replay, statistic
+
+USER_GPUS = "engine.limits.all.user_gpus"  # setting that `LogWhatIfRequest.user_gpus` varies
 
 OFF = "off"  # value of `failures` for replays in which no node fails
 
@@ -43,6 +49,19 @@ class Case(NamedTuple):
     nodes: int  # number of nodes
     load: float  # factor of the arrival rate of the log
     failures: str  # an entry of cluster/failures, or `off`
+    user_gpus: int | None = None  # most GPUs that each user may hold at once; None for the limits of all runs
+
+
+class SettingChange(NamedTuple):
+    """The effect of a single change on a percentile of the wait. The values are nan without jobs."""
+
+    what: str  # the change in words, like "1 more node"
+    base: Case  # nearest to the log
+    case: Case
+    jobs: Sequence[str]  # jobs of the owner that complete in both cases
+    before: Estimate  # the wait in the base [s]
+    after: Estimate  # the wait in the case [s]
+    ratio: Estimate  # of the wait after to the wait before [1]
 
 
 @dataclass(frozen=True)
@@ -57,25 +76,34 @@ class LogWhatIfRequest:
     """
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
-    nodes: Sequence[int]  # numbers of nodes; the first is the number of the recorded cluster
+    # Numbers of nodes; the first is the number of the recorded cluster. Without any, the nodes that the largest number
+    # of GPUs in use at once needs, and `extra` more.
+    nodes: Sequence[int] = ()
+    extra: Sequence[int] = (1,)  # additional nodes to try if `nodes` is empty
     folder: Path | None = None  # for the runs; finished runs in it are reused; None: with the name of the log
     loads: Sequence[float] = (1.0,)  # factors of the arrival rate
     policies: Sequence[str] = ("fifo", "easy")
     failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
+    user_gpus: Sequence[int] = ()  # limits on the GPUs of each user to try, besides the limits of all runs [GPUs]
     percentiles: Sequence[str] = ("p95",)  # of the wait
     gpus_per_node: int = DEFAULT_GPUS_PER_NODE  # GPUs of each node
     overrides: Sequence[str] = ()  # settings of every run
+    partition: str | None = None  # partition of the log to replay, on nodes of its own; None for all jobs
+    user: str | None = None  # the waits are over the jobs of this user; None for every user
+    qos: str | None = None  # the waits are over the jobs of this QOS; None for every QOS
 
     def __post_init__(self) -> None:
-        refuse_empty(self, "nodes", "loads", "policies", "failures", "percentiles")
+        refuse_empty(self, "loads", "policies", "failures", "percentiles")
         refuse_launcher(self.overrides, "log whatif")
         varied = {**VARIED, "cluster.num_nodes": "--nodes", "workload.load_factor": "--load"}
         refuse_varied(self.overrides, {**varied, "cluster/failures": "--failures", "cluster.failures": "--failures"})
-        if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
+        wrong = [word for word in self.percentiles if word not in PERCENTILES]
+        if wrong:
             raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
-        known = (OFF, *entries("cluster/failures"))
-        if wrong := [word for word in self.failures if word not in known]:
-            raise InvalidConfigError(f"--failures is {wrong[0]!r}, {allowed_among(wrong[0], known)}")
+        choices = (OFF, *entries("cluster/failures"))
+        wrong = [word for word in self.failures if word not in choices]
+        if wrong:
+            raise InvalidConfigError(f"--failures is {wrong[0]!r}, {allowed_among(wrong[0], choices)}")
 
     @property
     def place(self) -> Path:
@@ -84,15 +112,21 @@ class LogWhatIfRequest:
 
 
 class LogWhatIf(NamedTuple):
-    """The result of a what-if of a log. A wait is all time without GPUs, from submission to completion."""
+    """The result of a what-if of a log. A wait is all time without GPUs, from submission to completion.
+
+    If no replay explains the waits in the log, no case is replayed, and `runs`, `replays`, `jobs` and `waits` are
+    empty.
+    """
 
     request: LogWhatIfRequest
     calibration: Calibration  # of the policies on the recorded cluster
     runs: Mapping[Case, Path]
     replays: Mapping[Case, Replay]
-    jobs: Sequence[str]  # jobs that complete in every replay; the waits are over them
+    jobs: Sequence[str]  # jobs of the owner that complete in every replay; the waits are over them
     waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]; nan without jobs
-    dropped: Sequence[str] = ()  # sentences on the rows of the log that its import dropped
+    submitted: Mapping[str, float]  # submission of each job of the log, by name [s]
+    owned: Collection[str]  # jobs of the log that the answer is about: those of the user and QOS of the request
+    cluster: Sequence[str] = ()  # sentences on pooled partitions and inferred nodes
 
     @property
     def matches(self) -> Sequence[Match]:
@@ -106,37 +140,80 @@ class LogWhatIf(NamedTuple):
 
     def left_out(self) -> Iterator[str]:
         """Yield sentences on the jobs that the waits leave out, and why."""
-        yield from self.dropped
-        named = {self._name(case): replay for case, replay in self.replays.items()}
-        yield from left_out_in_words(Path(self.request.log), named, self.jobs)
+        if not self.replays:
+            return
+        replays_by_name = {self._name(case): replay for case, replay in self.replays.items()}
+        yield from left_out_in_words(Path(self.request.log), replays_by_name, self.jobs)
 
-    def effects(self) -> Iterator[str]:
-        """Yield the effect of each single change on the first percentile, in the case that is nearest to the log."""
-        base = Case(self.matches[0].policy, self.request.nodes[0], self.request.loads[0], self.request.failures[0])
+    def changes(self) -> list[SettingChange]:
+        """Return the effect of each single change on the first percentile, in the case that is nearest to the log.
+
+        There are none if the replay does not explain the waits in the log.
+        """
+        first = self.request
+        base = Case(self.matches[0].policy, first.nodes[0], first.loads[0], first.failures[0])
+        changes = []
         for case in self.replays:
             changed = [name for name in Case._fields if getattr(case, name) != getattr(base, name)]
-            if len(changed) != 1:
-                continue
-            what = _change(changed[0], base, case, self.request.overrides)
-            if changed == ["failures"] and case.failures != OFF and not self.replays[case].outages:
-                yield f"{what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
-            else:
-                yield f"{what}: {self._effect(base, case)}"
+            if len(changed) == 1:
+                words = _change(changed[0], base, case, self.request.overrides)
+                changes.append(self._changed(words, base, case))
+        return changes
 
-    def _effect(self, base: Case, case: Case) -> str:
-        """Return the change of the wait between two cases, over the jobs that complete in both, with preemptions."""
-        pair = [self.replays[base], self.replays[case]]
-        jobs = in_common(pair)
-        percentile = self.request.percentiles[0]
+    def _changed(self, what: str, base: Case, case: Case) -> SettingChange:
+        """Return the effect of a change between two cases, over the jobs of the owner that complete in both."""
+        base_waits = self.replays[base].waits
+        case_waits = self.replays[case].waits
+        jobs = [job for job in in_common((self.replays[base], self.replays[case])) if job in self.owned]
         if not jobs:
-            return f"no job completes in both replays, so the waits cannot be compared{_others(pair, jobs)}"
-        before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
-        effect = f"{wait_effect(before, after, percentile)}{_others(pair, jobs)}"
+            nothing = Estimate(nan, None, None)
+            return SettingChange(what, base, case, jobs, nothing, nothing, nothing)
+        percentile = self.request.percentiles[0]
+        blocks = Blocks([self.submitted[job] for job in jobs])
+        before = statistic(percentile, base_waits, jobs)
+        after = statistic(percentile, case_waits, jobs)
+        resampled_before = blocks.of_resamples([base_waits[job] for job in jobs], percentile)
+        resampled_after = blocks.of_resamples([case_waits[job] for job in jobs], percentile)
+        ratio = blocks.ratio((before, after), (resampled_before, resampled_after))
+        return SettingChange(
+            what,
+            base,
+            case,
+            jobs,
+            blocks.interval(before, resampled_before),
+            blocks.interval(after, resampled_after),
+            ratio,
+        )
+
+    def effects(self) -> Iterator[str]:
+        """Yield a sentence for each change of `changes`, with its interval."""
+        for change in self.changes():
+            is_failure = change.case.failures not in (change.base.failures, OFF)
+            if is_failure and not self.replays[change.case].outages:
+                yield f"{change.what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
+            else:
+                yield f"{change.what}: {self._effect(change)}"
+
+    def no_interval(self) -> str:
+        """Return the reason why the effects have no intervals; "" if they have some, or if there are no effects."""
+        return Blocks([self.submitted[job] for job in self.jobs]).why_no_interval() if self.jobs else ""
+
+    def _effect(self, change: SettingChange) -> str:
+        """Return the effect of a change in words, with the jobs that it leaves out, and preemptions."""
+        pair = [self.replays[change.base], self.replays[change.case]]
+        jobs = change.jobs
+        everything = in_common(pair)
+        if not jobs:
+            return f"no job completes in both replays, so the waits cannot be compared{_others(pair, everything)}"
+        percentile = self.request.percentiles[0]
+        interval = interval_in_words(change.after, change.ratio)
+        effect = wait_effect(change.before.value, change.after.value, percentile)
+        effect += f"{f' ({interval})' if interval else ''}{_others(pair, everything)}"
         if any(replay.num_preemptions(jobs) or replay.preemptions_before for replay in pair):
             jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
             is_equal = jct_before == jct_after
             jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
-            effect += f"; {jct}; {_preemptions(self.replays[base], self.replays[case], jobs)}"
+            effect += f"; {jct}; {_preemptions(pair[0], pair[1], jobs)}"
         return effect
 
     def _name(self, case: Case) -> str:
@@ -146,6 +223,8 @@ class LogWhatIf(NamedTuple):
             words.append(f"load {case.load:g}")
         if len(set(self.request.failures)) > 1:
             words.append(f"failures {case.failures}")
+        if case.user_gpus is not None:
+            words.append(f"with {case.user_gpus} GPUs of a user")
         return " ".join(words)
 
 
@@ -166,12 +245,16 @@ def failures_in_words(name: str, overrides: Sequence[str]) -> str:
 def _change(name: str, base: Case, case: Case, overrides: Sequence[str]) -> str:
     """Return the change of one field between two cases, in words."""
     if name == "nodes":
-        more = case.nodes - base.nodes
-        return f"{abs(more)} {'more' if more > 0 else 'fewer'} node{'' if abs(more) == 1 else 's'}"
+        difference = case.nodes - base.nodes
+        comparative = "more" if difference > 0 else "fewer"
+        noun = "node" if abs(difference) == 1 else "nodes"
+        return f"{abs(difference)} {comparative} {noun}"
     if name == "load":
         return f"{case.load / base.load:g} times the load"
     if name == "policy":
         return f"{case.policy} in place of {base.policy}"
+    if name == "user_gpus":
+        return f"at most {case.user_gpus} GPUs of each user"
     return failures_in_words(case.failures, overrides)
 
 
@@ -187,15 +270,30 @@ def wait_effect(before: float, after: float, percentile: str) -> str:
     return f"{does} the {percentile} wait from {length(before)} to {length(after)}"
 
 
+def interval_in_words(wait: Estimate, ratio: Estimate) -> str:
+    """Return the 95 % interval of a wait [s] after a change, and of its ratio to the wait before, in words.
+
+    >>> interval_in_words(Estimate(7200.0, 3600.0, 14400.0), Estimate(0.2, 0.1, 0.4))
+    '95 % interval 60 min to 4 h, 10 to 40 % of the wait before'
+    """
+    if wait.low is None or wait.high is None or ratio.low is None or ratio.high is None:
+        return ""
+    words = f"95 % interval {length(wait.low)} to {length(wait.high)}"
+    if ratio.low == ratio.high == 1.0:
+        return words
+    words += f", {100 * ratio.low:.0f} to {100 * ratio.high:.0f} % of the wait before"
+    return f"{words}; the change may be chance" if ratio.low <= 1.0 <= ratio.high else words
+
+
 def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
     """Return the number of jobs that a comparison of two replays leaves out, after ", over the …"; "" if it is 0."""
     everything = set[str]().union(*(replay.sizes for replay in pair))
-    others = len(everything) - len(jobs)
-    if not others:
+    num_others = len(everything) - len(jobs)
+    if not num_others:
         return ""
     reasons = [counts_in_words(left_out(replay, jobs, pair)) for replay in pair]
     before, after = (reason or "all complete" for reason in reasons)
-    number = number_of(others, "other job")
+    number = number_of(num_others, "other job")
     return f", over jobs that complete in both: {len(jobs):,} ({number}: before, {before}; after, {after})"
 
 
@@ -213,7 +311,8 @@ def _preemptions(before: Replay, after: Replay, jobs: Sequence[str]) -> str:
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     """Find the policy that explains the waits of a log, replay the log in every case, and return the waits.
 
-    Each replay has all jobs that fit its cluster. The waits are over the jobs that complete in all replays.
+    Each replay has all jobs that fit its cluster. The waits are over the jobs that complete in all replays. If no
+    policy explains the waits, only the recorded cluster is replayed.
 
     Raises
     ------
@@ -222,40 +321,55 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     SweepError
         If a run fails, or another sweep uses the folder.
     """
-    size, folder = request.gpus_per_node, request.place
-    log, dropped = _imported(Path(request.log), folder)
-    without_failures = _without_failures(request.overrides)
+    size = request.gpus_per_node
+    folder = request.place
+    part = part_of(imported(Path(request.log), folder), request.partition, folder)
+    log = part.log
+    sentences = list(part.sentences)
+    if not request.nodes:
+        nodes, inferred = part.nodes(size)
+        request = replace(request, nodes=[nodes, *(nodes + more for more in request.extra)])
+        sentences.append(f"{inferred}; --nodes gives another number")
+    owner = Owner(request.user, request.qos)
+    owner.check(part.jobs.values(), request.partition)
+    owned = {name for name, job in part.jobs.items() if owner.has(job)}
+    submitted = {name: job.submit_time for name, job in part.jobs.items()}
     present = CalibrateRequest(
-        log, [request.nodes[0] * size], request.policies, size, folder / "as-it-was", without_failures
+        log,
+        [request.nodes[0] * size],
+        request.policies,
+        size,
+        folder / "as-it-was",
+        _without_failures(request.overrides),
+        user=request.user,
+        qos=request.qos,
     )
     calibration = calibrate(present)
-    varied = product(request.policies, request.nodes, request.loads, request.failures)
+    if not calibration.verdict.is_credible:
+        return LogWhatIf(request, calibration, {}, {}, [], {}, submitted, owned, sentences)
+    varied = product(request.policies, request.nodes, request.loads, request.failures, (None, *request.user_gpus))
     cases = [Case(*case) for case in dict.fromkeys(varied)]
     same = (*replay_of(log), f"cluster.gpus_per_node={size}")
     runs = dict(zip(cases, _replayed(same, cases, request, folder / "runs"), strict=True))
     replays = {case: read_replay(run, size * case.nodes) for case, run in runs.items()}
-    jobs = in_common(replays.values())
+    jobs = [job for job in in_common(replays.values()) if job in owned]
     names = (MEAN, *request.percentiles)
-    waits = {case: tuple(statistic(name, replay.waits, jobs) for name in names) for case, replay in replays.items()}
-    return LogWhatIf(request, calibration, runs, replays, jobs, waits, dropped)
+    waits = {}
+    for case, replay in replays.items():
+        waits[case] = tuple(statistic(name, replay.waits, jobs) for name in names)
+    return LogWhatIf(request, calibration, runs, replays, jobs, waits, submitted, owned, sentences)
 
 
-def _imported(source: Path, folder: Path) -> tuple[Path, list[str]]:
-    """Return a log as written by `polluxsim log import`, and sentences on the rows that the import dropped.
-
-    Output of sacct is imported first.
-    """
+def imported(source: Path, folder: Path) -> Path:
+    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
     if source.suffix == ".parquet":
-        return source, []
+        return source
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        report = import_trace("slurm", source, folder / "log.parquet")
+        import_trace("slurm", source, folder / "log.parquet")
     finally:
         remove_if_empty(folder)
-    tallies = (*report.dropped, *report.bad)
-    return folder / "log.parquet", [
-        f"{source.name}: {number_of(row.count, 'row')} dropped: {row.reason}" for row in tallies
-    ]
+    return folder / "log.parquet"
 
 
 def _without_failures(names: Sequence[str]) -> list[str]:
@@ -267,17 +381,23 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequ
     """Replay a log in every case, and return the runs. All runs have the overrides `same`."""
     plan = []
     for case in cases:
+        most_gpus = case.nodes * request.gpus_per_node
+        if case.user_gpus is not None:
+            most_gpus = min(most_gpus, case.user_gpus)
         overrides = [
             *same,
             f"policy={case.policy}",
             f"cluster.num_nodes={case.nodes}",
             f"workload.load_factor={case.load}",
-            f"workload.most_gpus={case.nodes * request.gpus_per_node}",
+            f"workload.most_gpus={most_gpus}",
         ]
         if case.failures == OFF:
             overrides += _without_failures(request.overrides)
         else:
             overrides += [f"cluster/failures={case.failures}", *request.overrides]
+        if case.user_gpus is not None:
+            overrides = [word for word in overrides if word.lstrip("+").partition("=")[0] != USER_GPUS]
+            overrides.append(f"{USER_GPUS}={case.user_gpus}")
         plan.append(overrides)
     return list(map(Path, run_sweep(plan, folder)["folder"]))
 
@@ -288,18 +408,18 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
         curves: dict[Case, dict[float, float]] = {}
         for case, times in waits.items():
-            rest = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
-            curves.setdefault(rest, {})[getattr(case, axis)] = times[1]
-        for rest, curve in curves.items():
-            same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
-            same += f", failures {rest.failures}" * several
+            curve_key = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
+            curves.setdefault(curve_key, {})[getattr(case, axis)] = times[1]
+        for curve_key, curve in curves.items():
+            same = f"load {curve_key.load:g}" if axis == "nodes" else f"{curve_key.nodes} nodes"
+            same += f", failures {curve_key.failures}" * several
             for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
                 waits_in_words = [length(curve[level]) for level in (easier, harder)]
                 if waits_in_words[0] == waits_in_words[1]:
                     continue
                 levels = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
                 pairs = " and ".join(f"{wait} with {at}" for wait, at in zip(waits_in_words, levels, strict=True))
-                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {pairs}"
+                yield f"not monotone: {curve_key.policy}, {same}: the {percentile} wait is {pairs}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:

@@ -84,13 +84,13 @@ def left_out(replay: Replay, common: Iterable[str], of: Iterable[Replay]) -> Cou
     sizes: dict[str, int] = {}
     for each in of:
         sizes |= each.sizes
-    found = Counter[str]()
+    counts = Counter[str]()
     for job in sizes.keys() - set(common):
         if job in replay.unserved:
-            found[replay.unserved[job]] += 1
+            counts[replay.unserved[job]] += 1
         elif job not in replay.sizes:
-            found[f"too large for {replay.gpus} GPUs" if sizes[job] > replay.gpus else "not in the replay"] += 1
-    return found
+            counts[f"too large for {replay.gpus} GPUs" if sizes[job] > replay.gpus else "not in the replay"] += 1
+    return counts
 
 
 def statistic(name: str, values: Mapping[str, float], jobs: Sequence[str]) -> float:

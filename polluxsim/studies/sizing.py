@@ -14,20 +14,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.outcomes import how_often, incomplete
 from polluxsim.metrics.summary import of_run
 from polluxsim.metrics.target import Target, read_target
+from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run, read_run
 from polluxsim.run.execution import Execution
+from polluxsim.statistics.blocks import Blocks
 from polluxsim.statistics.estimates import LEAST_UNITS, Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_calibration import DEFAULT_GPUS_PER_NODE, refuse_launcher, refuse_varied, replay_of
+from polluxsim.studies.log_calibration import (
+    DEFAULT_GPUS_PER_NODE,
+    refuse_launcher,
+    refuse_varied,
+    replay_of,
+    rows_left_out,
+)
 from polluxsim.studies.log_replays import reversals
+from polluxsim.studies.log_selection import Owner, part_of
 from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
@@ -59,6 +67,9 @@ class SizeRequest:
     step: float | None = None  # difference of loads; by default 0.05
     seeds: int = 1  # number of seeds of each level; the mean over the seeds has to meet the target
     gpus_per_node: int | None = None  # GPUs of each node; by default 8 for a log, and otherwise as the overrides say
+    partition: str | None = None  # partition of the log to replay, on nodes of its own; None for all jobs
+    user: str | None = None  # the target is for the jobs of this user of the log; None for every user
+    qos: str | None = None  # the target is for the jobs of this QOS of the log; None for every QOS
     folder: Path = Path("sized")  # for the runs; finished runs in it are reused
     workers: int | None = None  # number of processes for the seeds of a level; None for one for each core
 
@@ -69,21 +80,29 @@ class SizeRequest:
             )
         if self.existing is not None and self.highest_load:
             raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
+        for name in ("partition", "user", "qos"):
+            if self.log is None and getattr(self, name) is not None:
+                raise InvalidConfigError(f"--{name} selects jobs of a log; add --log, or leave it out")
         refuse_launcher(self.overrides, "size")
         if not any(PLACE in word for word in self.overrides):
             refuse_varied(self.overrides, {self._varied: "the search"})
         if self.gpus_per_node is not None:
             refuse_varied(self.overrides, {GPUS_PER_NODE: "--gpus-per-node"})
-        if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):
-            raise InvalidConfigError(f"{given[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
+        seed_words = [word for word in self.overrides if word.startswith("seed=")]
+        if self.seeds > 1 and seed_words:
+            raise InvalidConfigError(f"{seed_words[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
 
     def levels(self) -> list[float]:
         """Return the numbers of nodes or the loads that may be tried, rising.
 
         Raise InvalidConfigError if the limit and the step are not valid.
         """
-        limit = (4.0 if self.highest_load else 64.0) if self.limit is None else self.limit
-        step = (0.05 if self.highest_load else 1.0) if self.step is None else self.step
+        limit = 4.0 if self.highest_load else 64.0
+        if self.limit is not None:
+            limit = self.limit
+        step = 0.05 if self.highest_load else 1.0
+        if self.step is not None:
+            step = self.step
         if not self.highest_load and limit % 1:
             raise InvalidConfigError(f"--limit is {limit:g}, must be a whole number of nodes")
         if not 0 < step <= limit <= step * MOST_LEVELS:
@@ -92,9 +111,9 @@ class SizeRequest:
             )
         return [round(step * number, 9) for number in range(1, int(limit / step + 1e-6) + 1)]
 
-    def runs(self) -> list[str]:
-        """Return the overrides of every run, with `{}` for the level."""
-        log = () if self.log is None else replay_of(Path(self.log))
+    def runs(self, log_path: Path | None) -> list[str]:
+        """Return the overrides of every run, with `{}` for the level. `log_path` has the jobs of the log to replay."""
+        log = () if log_path is None else replay_of(log_path)
         varied = [] if any(PLACE in word for word in self.overrides) else [f"{self._varied}={PLACE}"]
         policy = [f"policy={POLICY_OF_LOGS}"] if self.has_policy_of_logs else []
         return [*log, *policy, *varied, *self._nodes(), *self.overrides]
@@ -129,7 +148,7 @@ class Facts(NamedTuple):
     notes: Sequence[str]  # on the jobs that the workload leaves out or changes
 
 
-class Answer(NamedTuple):
+class SizeAnswer(NamedTuple):
     """The result of a search."""
 
     target: Target
@@ -145,6 +164,8 @@ class Answer(NamedTuple):
     num_seeds: int = 1  # of each level
     facts: Mapping[float, Facts] = {}  # of each level that was run
     first: float | None = None  # smallest level at which the runs can start; None if it is the first level
+    too_short: str = ""  # the reason why the days of a log give no interval; "" if they give one
+    about_log: str = ""  # sentences on the partitions that the runs pool, and on rows that the import left out
 
     @property
     def what(self) -> str:
@@ -163,12 +184,14 @@ class Answer(NamedTuple):
 
     def sentences(self) -> Iterator[str]:
         """Yield the answer, its interval, and a sentence for each level that contradicts a monotone metric."""
-        target, curve, level = self.target, self.curve, self.level
+        target = self.target
+        curve = self.curve
+        level = self.level
         if level is None:
             best = min(curve, key=lambda level: curve[level].value)
-            most = "jobs are left at each" if isinf(curve[best].value) else f"the best found is {self._at(best)}"
-            what = "size" if self.of_sizes else "load"
-            yield f"no {what} from {min(curve):g} to {max(curve):g} meets {target}: {most}"
+            best_words = "jobs are left at each" if isinf(curve[best].value) else f"the best found is {self._at(best)}"
+            noun = "size" if self.of_sizes else "load"
+            yield f"no {noun} from {min(curve):g} to {max(curve):g} meets {target}: {best_words}"
         else:
             ends = ", the highest tried" if not self.of_sizes and level == max(curve) else ""
             yield f"{'least size' if self.of_sizes else 'highest load'} that meets {target}: {self._at(level)}{ends}"
@@ -176,7 +199,8 @@ class Answer(NamedTuple):
                 yield f"relative to the {self.existing} nodes that exist: {self._more(level)}"
             if self.ends is not None:
                 yield self._interval_of_level(*self.ends)
-            if facts := self.facts.get(level):
+            facts = self.facts.get(level)
+            if facts:
                 yield from self._preemptions(facts)
         yield from self._not_monotone()
 
@@ -199,9 +223,11 @@ class Answer(NamedTuple):
         """
         if self.level is None or self.ends is not None or self.same_seeds:
             return ""
-        what = "size" if self.of_sizes else "load"
+        noun = "size" if self.of_sizes else "load"
+        if self.too_short:
+            return f"no interval of this {noun}: {self.too_short}"
         runs = "one run" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
-        return f"no interval of this {what}: it needs {LEAST_UNITS} seeds or more, and each {what} has {runs} (--seeds)"
+        return f"no interval of this {noun}: it needs {LEAST_UNITS} seeds or more, and each {noun} has {runs} (--seeds)"
 
     def _preemptions(self, facts: Facts) -> Iterator[str]:
         """Yield how often jobs are preempted at the answer, if they are."""
@@ -216,12 +242,13 @@ class Answer(NamedTuple):
 
     def _not_monotone(self) -> Iterator[str]:
         """Yield a sentence for each easier level that misses the target, or is worse than the next harder level."""
-        worse = reversals({level: found.value for level, found in self.curve.items()}, easier_upwards=self.of_sizes)
-        for other, found in self.curve.items():
+        values = {level: estimate.value for level, estimate in self.curve.items()}
+        worse = reversals(values, easier_upwards=self.of_sizes)
+        for other, estimate in self.curve.items():
             is_easier = self.level is not None and other != self.level and (other > self.level) == self.of_sizes
-            if is_easier and not self.target.is_met(found.value):
+            if is_easier and not self.target.is_met(estimate.value):
                 yield f"not monotone: {self._at(other)} does not meet it"
-            elif other in worse and self.in_unit(found.value) != self.in_unit(self.curve[worse[other]].value):
+            elif other in worse and self.in_unit(estimate.value) != self.in_unit(self.curve[worse[other]].value):
                 yield f"not monotone: {self._at(other)} is worse than {self._at(worse[other])}"
 
     def _at(self, level: float) -> str:
@@ -231,7 +258,7 @@ class Answer(NamedTuple):
         return f"{where}, {'jobs left' if isinf(value) else self.target.text_of(value)}"
 
 
-def size(request: SizeRequest) -> Answer:
+def size(request: SizeRequest) -> SizeAnswer:
     """Run levels until the hardest level that meets the target is known, and return the answer.
 
     Raises
@@ -241,15 +268,26 @@ def size(request: SizeRequest) -> Answer:
     SweepError
         If a run fails, or another sweep uses the folder.
     """
-    target, levels, upwards = read_target(request.target), request.levels(), not request.highest_load
+    target = read_target(request.target)
+    levels = request.levels()
+    upwards = not request.highest_load
     seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
-    with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as metric:
+    log: Path | None = None
+    owner: Owner | None = None
+    about_log = ""
+    if request.log is not None:
+        part = part_of(Path(request.log), request.partition, Path(request.folder))
+        log = part.log
+        about_log = "\n".join((*part.sentences, *rows_left_out(log)))
+        owner = Owner(request.user, request.qos)
+        owner.check(part.jobs.values(), request.partition)
+    with Levels(target, request.runs(log), seeds, Path(request.folder), request.workers, owner).running() as metric:
         estimate = metric.estimate
         first = metric.first_possible(levels)
         levels = levels[first:]
-        found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
+        answer = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
         ends = None
-        if found is not None and any(estimate(level).high is not None for level in metric.measured):
+        if answer is not None and any(estimate(level).high is not None for level in metric.measured):
 
             def end_meets(end: str, level: float) -> bool:
                 """Return whether an end of the interval meets the target, or the value without an interval."""
@@ -261,11 +299,11 @@ def size(request: SizeRequest) -> Answer:
         metric.write_table()
     same_seeds = request.seeds > 1 and not metric.seeds_matter
     curve = {level: estimate(level) for level in sorted(metric.measured)}
-    return Answer(
+    return SizeAnswer(
         target,
         curve,
         upwards,
-        found,
+        answer,
         ends,
         request.existing,
         metric.engine,
@@ -273,6 +311,8 @@ def size(request: SizeRequest) -> Answer:
         request.seeds,
         {level: metric.facts[level] for level in curve},
         levels[0] if first else None,
+        metric.too_short,
+        about_log,
     )
 
 
@@ -281,19 +321,31 @@ class Levels:
 
     `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
     overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ], and `facts` the rest.
+    `owner` has the jobs of a log that the target is for; it is None without a log.
     """
 
     def __init__(
-        self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int | None
+        self,
+        target: Target,
+        overrides: Sequence[str],
+        seeds: Sequence[int | None],
+        folder: Path,
+        workers: int | None,
+        owner: Owner | None = None,
     ) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
         self.facts: dict[float, Facts] = {}
         self.seeds_matter = False  # whether two seeds gave different jobs or times at some level
-        self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
+        self._target = target
+        self._overrides = overrides
+        self._seeds = seeds
+        self._folder = folder
         self._composer = composer()
         # A single run at a time needs no worker process, and this process has already loaded the workload.
         self._workers = LocalWorkers(1 if len(seeds) == 1 else workers, in_this_process=True)
         self._estimates: dict[float, Estimate] = {}
+        self._owner = owner
+        self.too_short = ""  # the reason why the days of the log give no interval
 
     @contextmanager
     def running(self) -> Iterator[Levels]:
@@ -305,21 +357,36 @@ class Levels:
         """Return the metric at a level under each seed, shape (seeds,) [s; 1 for ρ]."""
         if level not in self.measured:
             runs = [read_run(path) for path in self._run(self._entries(level))]
-            self.measured[level] = np.array([self._target.value(run.result) for run in runs])
+            self.measured[level] = np.array([self._target.value(run.result, self._is_meant) for run in runs])
             self.facts[level] = _facts(runs)
             first = runs[0].result.job_records
             self.seeds_matter |= any(run.result.job_records != first for run in runs[1:])
+            if self._owner is not None and len(self._seeds) == 1:
+                self._estimates[level] = self._by_days(runs[0].result, float(self.measured[level][0]))
         return self.measured[level]
 
     def estimate(self, level: float) -> Estimate:
         """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
+        values = enumerate(self.values(level))
         if level not in self._estimates:
-            values = enumerate(self.values(level))
             samples = [Sample("", "", value, seed=seed) for seed, value in values]
             measured = Samples(samples, random_arms=[""] if self.seeds_matter else []).mean("", "")
             assert measured is not None
             self._estimates[level] = measured.estimate
         return self._estimates[level]
+
+    def _is_meant(self, job: JobRecord) -> bool:
+        """Return whether the target is for a job."""
+        return self._owner is None or self._owner.has(job)
+
+    def _by_days(self, result: Result, value: float) -> Estimate:
+        """Return a value of the metric with the interval from resampled days of the log."""
+        jobs = [(job, each) for job, each in self._target.of_jobs(result) if self._is_meant(job)]
+        if not jobs or isinf(value):
+            return Estimate(value, None, None)
+        blocks = Blocks([job.submit_time for job, _ in jobs])
+        self.too_short = self.too_short or blocks.why_no_interval()
+        return blocks.interval(value, blocks.of_resamples([each for _, each in jobs], self._target.statistic))
 
     def write_table(self) -> None:
         """Write one table of all runs, as a sweep does."""
@@ -339,7 +406,7 @@ class Levels:
         def can_start(index: int) -> bool:
             try:
                 for entry in self._entries(levels[index]):
-                    Execution(OmegaConf.create(dict(entry.config))).start()
+                    Execution(entry.spec).start()
             except PolluxSimError:
                 if index == len(levels) - 1:
                     raise
@@ -387,15 +454,19 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
         """Return whether a level is beyond the change between levels that meet the target and levels that do not."""
         return meets(levels[index]) is easier_upwards
 
-    before, index, last = -1, 0, len(levels) - 1
+    before = -1
+    index = 0
+    last = len(levels) - 1
     while not is_beyond(index) and index < last:
-        before, index = index, min(2 * index + 1, last)
+        before = index
+        index = min(2 * index + 1, last)
     change = before + 1 + bisect_left(range(before + 1, index + 1), True, key=is_beyond)
-    found = change if easier_upwards else change - 1
-    while 0 <= found <= last:
-        near = range(max(found - NEIGHBOURS, 0), min(found + NEIGHBOURS, last) + 1)
+    level = change if easier_upwards else change - 1
+    while 0 <= level <= last:
+        near = range(max(level - NEIGHBOURS, 0), min(level + NEIGHBOURS, last) + 1)
         meeting = [index for index in near if meets(levels[index])]
-        if found == (best := meeting[0 if easier_upwards else -1]):
-            return levels[found]
-        found = best
+        best = meeting[0] if easier_upwards else meeting[-1]
+        if level == best:
+            return levels[level]
+        level = best
     return None

@@ -90,7 +90,8 @@ def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = F
     `profile` is the profile of the job, or of its duration (`KnownDuration`). With `shrinks`, the speed on a type with
     fewer GPUs than requested is the speed on all GPUs of this type.
     """
-    own, types = None if job.is_rigid else profile, by_type(profile)
+    own = None if job.is_rigid else profile
+    types = by_type(profile)
     speeds = {}
     for name, sizes in cluster.by_type.items():
         if why_not(job, own, cluster, name, shrinks=shrinks) is None:

@@ -147,7 +147,8 @@ class GavelList:
 
         Raise InvalidInputError if a file cannot be read, a row is invalid, or a speed is unknown.
         """
-        path, notes = Path(self.path), list[str]()
+        path = Path(self.path)
+        notes = list[str]()
         throughputs = _table(path, self.throughputs, "throughputs_alone.csv")
         steps = _table(path, self.noise_scale_steps, "noise_scale_steps.csv")
         if throughputs is None:

@@ -132,7 +132,8 @@ class Draw:
 
         Both are relative to `unit` [s].
         """
-        rng, least = self._rng, ran
+        rng = self._rng
+        least = ran
         while longer := longer_than(least):
             index = int(rng.integers(len(longer) + 1))
             before = longer[index - 1][0] if index else least
@@ -141,7 +142,8 @@ class Draw:
                 break
             upper, is_complete = longer[index]
             if is_complete:
-                share, lower = rng.random(), max(before, 1.0 / unit)
+                share = rng.random()
+                lower = max(before, 1.0 / unit)
                 return float(max(lower, least) ** (1 - share) * upper**share)
             least = upper  # the unfinished job takes longer than it has run
         return float(max(least, LEAST_DURATION / unit) / (1 - rng.random()) ** 0.5)
@@ -164,7 +166,8 @@ def _longer(runs: Runs, ran: float) -> Runs:
 
 def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Job], float]:
     """Return a function that gives a job's typical duration [s]; `first` has estimates for unfinished jobs [s]."""
-    logs, counts = defaultdict[object, float](float), defaultdict[object, int](int)
+    logs = defaultdict[object, float](float)
+    counts = defaultdict[object, int](int)
     for each in past:
         duration = each.ran if each.is_complete else first[each.job.job_id]
         for kind in _kinds(each.job):

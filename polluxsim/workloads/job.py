@@ -91,7 +91,8 @@ def _pairs(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: s
     pairs = []
     for text in _names(row, column):
         name, _, speed = text.rpartition(":")
-        key, number = key_of(name), read_number(speed)
+        key = key_of(name)
+        number = read_number(speed)
         if key is None or number is None:
             raise row.error(column, f"{what}:speed pairs {_SEPARATED}")
         pairs.append((key, number))
@@ -160,7 +161,8 @@ class InvalidJobError(InvalidInputError):
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
         super().__init__(job, field, value, allowed)
-        self.field, self.allowed = field, allowed
+        self.field = field
+        self.allowed = allowed
 
     def __str__(self) -> str:
         job, field, value, allowed = self.args
@@ -217,6 +219,12 @@ class Job:
     # Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
     job_name: str | None = field(default=None, metadata=_NAME)
     qos: str | None = field(default=None, metadata=_NAME)  # quality of service or priority class, or None
+    # Number of different nodes that the user requests. The GPUs are spread over them as evenly as possible. None if the
+    # user does not say; then a job gets as few nodes as possible.
+    num_nodes: int | None = field(default=None, metadata=_COUNT)
+    # GPUs of each task (pod, worker) of the job. They are on one node, and tasks may share a node. 1 if the GPUs may be
+    # anywhere. None if the user does not say.
+    gpus_per_task: int | None = field(default=None, metadata=_COUNT)
     # State at the start of the run of a job that was submitted before; None for a job that is submitted in the run.
     past: Past | None = None
 
@@ -276,6 +284,7 @@ class Job:
             and (self.queue is None or is_name(self.queue))
             and (self.job_name is None or is_name(self.job_name))
             and (self.qos is None or is_name(self.qos))
+            and (self.num_nodes is None or (type(self.num_nodes) is int and 1 <= self.num_nodes <= self.num_replicas))
             and type(self.priority) is float
             and isfinite(self.priority)
             and _other_options(self) == _NO_OTHER_OPTIONS
@@ -290,6 +299,7 @@ class Job:
             raise self._error("min_replicas", f"at most num_replicas, {self.num_replicas}")
         if self.max_replicas is not None and self.max_replicas < self.num_replicas:
             raise self._error("max_replicas", f"at least num_replicas, {self.num_replicas}")
+        self._check_nodes()
         if self.cancel_time is not None and self.cancel_time < self.submit_time:
             raise self._error("cancel_time", f"{self.submit_time:g} s or later, because the job is submitted then")
         if self.speeds and not (self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]):
@@ -304,6 +314,17 @@ class Job:
             raise self._error("plan", "a BatchPlan, and the job must have a duration")
 
         self._check_past()
+
+    def _check_nodes(self) -> None:
+        """Check what the user requests about nodes."""
+        if self.num_nodes is not None and self.num_nodes > self.num_replicas:
+            raise self._error("num_nodes", f"at most num_replicas, {self.num_replicas}: each node has a GPU of the job")
+        if self.gpus_per_task is None:
+            return
+        if self.num_replicas % self.gpus_per_task:
+            raise self._error("gpus_per_task", f"a divisor of num_replicas, {self.num_replicas}")
+        if self.num_nodes is not None:
+            raise self._error("gpus_per_task", "empty for a job with num_nodes")
 
     def _check_past(self) -> None:
         """Check the state at the start of the run. Exactly the jobs that were submitted before have one."""
@@ -345,7 +366,7 @@ _WITH_DEFAULT = [item.name for item in fields(Job) if item.default is not MISSIN
 OPTIONS = tuple(name for name in _WITH_DEFAULT[2:] if name not in NOT_IN_A_COLUMN)
 """Optional fields in a file, in the order of the fields; they follow `duration`."""
 
-_CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos")
+_CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos", "num_nodes")
 _OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), *NOT_IN_A_COLUMN)
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(item.default for item in fields(Job) if item.name in _OTHER_OPTIONS)

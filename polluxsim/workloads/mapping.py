@@ -25,7 +25,7 @@ from polluxsim.common.errors import (
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
-from polluxsim.logs.trace_table import TraceJob, read_trace
+from polluxsim.logs.trace_table import TraceJob, dates_of, read_trace
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart
@@ -205,13 +205,6 @@ class MappingReport:
     applications: Mapping[str, int]  # mapped jobs of the window by application
     before: int = 0  # jobs from before the window that run or wait at its start
 
-    def as_text(self) -> str:
-        """Return the report as lines."""
-        mapped = sum(self.applications.values())
-        before = [f"{self.before} more from before the window run or wait at its start"] if self.before else []
-        lines = (f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *before, *self.notes())
-        return "\n".join(lines)
-
     def notes(self) -> list[str]:
         """Return a line for each reason to leave out jobs."""
         return [f"left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
@@ -222,7 +215,7 @@ class MappingReport:
 class MappedTrace:
     """A workload that maps the jobs of a trace to applications. Raise InvalidConfigError if a setting is invalid."""
 
-    path: str  # trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it
+    path: str  # trace in Parquet, as `polluxsim log import` and `polluxsim workload` write it
     # Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
     rule: str | MappingRule = DEFAULT_RULE
     # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
@@ -252,8 +245,9 @@ class MappedTrace:
         Raise InvalidInputError if no job is left, and the errors of `stand_ins` and `find_rule`.
         """
         rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
-        _, jobs = read_trace(Path(self.path))
-        usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
+        info, jobs = read_trace(Path(self.path))
+        usable = self.select.select(jobs)
+        left_out = self.select.left_out(jobs)
         rng = np.random.default_rng(self.seed)
         requests = tuned_requests(profiles) if self.tuned else realistic_requests(profiles, usable)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
@@ -282,7 +276,10 @@ class MappedTrace:
         left_out[OUTSIDE] -= selected_before
         left_out[NO_APPLICATION + AT_START] += selected_before - len(before)
         report = MappingReport(len(jobs), +left_out, Counter(job.application for job in mapped), len(before))
-        return Workload((*before, *mapped), source=self.path), report
+        origin = dates_of(Path(self.path), info)
+        if origin is not None:
+            origin = origin.later(self.select.start * HOUR)
+        return Workload((*before, *mapped), source=self.path, origin=origin), report
 
     def _mapped_before(
         self,

@@ -89,7 +89,8 @@ def _read_folded(path: Path, state: tuple[int, ...] | None) -> tuple[TraceJob, .
         info, jobs = read_trace(path)
         origin = origin_of(path, info).timestamp()
     else:
-        origin, jobs = 0.0, _read_philly(path)
+        origin = 0.0
+        jobs = _read_philly(path)
     return tuple(job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs)
 
 

@@ -58,7 +58,8 @@ class Selection:
 
         Each has its state and its start, as `at_cut` returns them, and its submission from the start of the window [s].
         """
-        cut, found = self.start * HOUR, []
+        cut = self.start * HOUR
+        found = []
         for job in jobs:
             if job.submit_time >= cut:
                 break  # the jobs are in order of submission

@@ -171,7 +171,8 @@ def _trained(row: Row, columns: _Columns) -> Job:
 
 def _measured(table: Table, row: Row, columns: _Columns) -> Job:
     """Return a job with measured speeds."""
-    model, batch_size = row.text("model_name"), row.integer("batch_size", at_least=1)
+    model = row.text("model_name")
+    batch_size = row.integer("batch_size", at_least=1)
     if (speeds := table.get((model, batch_size))) is None:
         if sizes := sorted(str(size) for name, size in table if name == model):
             raise row.error("batch_size", f"{', '.join(sizes)} for {model}")

@@ -48,5 +48,6 @@ _ValueT = TypeVar("_ValueT")
 
 def draw(values: Mapping[_ValueT, float], count: int, rng: np.random.Generator) -> Sequence[_ValueT]:
     """Return `count` of the values, drawn with replacement in proportion to their weights."""
-    choices, weights = list(values), np.array(list(values.values()), dtype=float)
+    choices = list(values)
+    weights = np.array(list(values.values()), dtype=float)
     return [choices[index] for index in rng.choice(len(choices), count, p=weights / weights.sum()).tolist()]

@@ -69,15 +69,19 @@ class SplitLoad:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the jobs."""
-        rng, tasks = np.random.default_rng(self.seed), models_by_task()
+        rng = np.random.default_rng(self.seed)
+        tasks = models_by_task()
         times = np.cumsum(rng.exponential(HOUR / self.jobs_per_hour, self.num_jobs))
-        job_tasks, gpus = draw(self.split, self.num_jobs, rng), draw(self.gpus, self.num_jobs, rng)
+        job_tasks = draw(self.split, self.num_jobs, rng)
+        gpus = draw(self.gpus, self.num_jobs, rng)
         is_short = rng.random(self.num_jobs) < SHARE_OF_SHORT
         powers = np.where(is_short, rng.uniform(*SHORT, self.num_jobs), rng.uniform(*LONG, self.num_jobs))
         jobs = list[Job]()
         for time, task, count, power in zip(times.tolist(), job_tasks, gpus, powers.tolist(), strict=True):
             name, cpu_speeds, memory_speeds = tasks[task][int(rng.integers(len(tasks[task])))]
-            job_id, duration, line = f"{name}-{len(jobs)}", MINUTE * 10.0**power, len(jobs) + 1
+            job_id = f"{name}-{len(jobs)}"
+            duration = MINUTE * 10.0**power
+            line = len(jobs) + 1
             speeds = {"cpu_speeds": cpu_speeds, "memory_speeds": memory_speeds}
             jobs.append(Job.rigid(job_id, time, count, duration, line, **speeds))
         return Workload(tuple(jobs), source="split load")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polluxsim.common.dates import FORMS, Date, Origin, read_date
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import (
     InvalidConfigError,
@@ -25,14 +26,14 @@ from polluxsim.common.errors import (
 from polluxsim.common.written import Hours, Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
-from polluxsim.logs.trace_table import TraceJob, read_trace
+from polluxsim.logs.trace_table import TraceInfo, TraceJob, dates_of, read_info, read_trace
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart, at_cut
 from polluxsim.workloads.selection import AT_START, UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
-QUEUES = ("tenant", "partition")
+QUEUES = ("tenant", "partition", "user", "qos")  # fields of a log that can name the queue of a job
 
 OUTSIDE = "jobs submitted outside the window left out"
 
@@ -54,7 +55,7 @@ class TraceReplay:
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    path: str  # file that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet)
+    path: str  # file that `polluxsim log import` or `polluxsim workload` wrote (.parquet)
     # GPUs of the largest job; larger jobs are left out and counted. With None, all jobs must fit the cluster.
     most_gpus: int | None = None
     most_jobs: int | None = None  # largest number of jobs, counted from the first job; None uses all
@@ -63,6 +64,8 @@ class TraceReplay:
     cancel: bool = False
     start: Hours = 0.0  # start of the window, counted from the first submission of the log [h]
     hours: Hours | None = None  # length of the window [h]; None is to the end
+    since: str | None = None  # date of the start of the window, like 2026-03-02, in place of `start`
+    until: str | None = None  # date of the end of the window, like 2026-03-09T12:00, in place of `hours`
     load_factor: float = 1.0  # arrival-rate multiplier [1]
     share: float = 1.0  # part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size
     # Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
@@ -77,9 +80,12 @@ class TraceReplay:
     # Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
     # priority in the log, or 0.
     priorities: Mapping[Name, float] = field(default_factory=dict)
+    # Whether jobs request the nodes and the GPUs per task that the log states. Otherwise they request only GPUs.
+    node_requests: bool = True
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
+        self._check_dates()
         check_range("workload.load_factor", self.load_factor, above=0)
         check_range("workload.share", self.share, above=0, most=1)
         check_range("workload.resample_hours", self.resample_hours, above=0, or_null=True)
@@ -95,8 +101,12 @@ class TraceReplay:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
-        notes, (_, logged) = Counter[str](), read_trace(Path(self.path))
+        if self.since is not None or self.until is not None:
+            return self._in_dates(read_info(Path(self.path))).load(profiles)
+        notes = Counter[str]()
+        info, logged = read_trace(Path(self.path))
         self._check_priorities(logged)
+        self._check_queue(logged)
         reading = self._reading_of(logged)
         before = tuple(self._jobs_before(reading, self.start * HOUR))
         rows_before = set() if self.resample_hours is not None else {job.line for job in before}
@@ -116,7 +126,60 @@ class TraceReplay:
             jobs = tuple(_one_after_the_other(pieces, length, before))
         else:
             jobs = (*before, *jobs)
-        return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
+        words = tuple(f"{count} {what}" for what, count in notes.items())
+        return Workload(jobs, source=self.path, notes=words, origin=self._origin(info))
+
+    def _check_queue(self, jobs: Sequence[TraceJob]) -> None:
+        """Raise InvalidConfigError if the queue is a field that no job of the log has. Many logs have no tenants."""
+        if self.queue != "tenant" and not any(getattr(job, self.queue) for job in jobs):
+            raise InvalidConfigError(
+                f"workload.queue is {self.queue!r}, but no job of the log {self.path} has a {self.queue}; leave it out"
+            )
+
+    def _check_dates(self) -> None:
+        """Raise InvalidConfigError if an end of the window is no date, or is given twice."""
+        for name, other in (("since", "start"), ("until", "hours")):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, str) or read_date(value) is None:
+                raise invalid_setting(f"workload.{name}", value, FORMS)
+            if getattr(self, other):
+                raise InvalidConfigError(f"workload.{name} and workload.{other} contradict each other; leave one out")
+
+    def _in_dates(self, info: TraceInfo) -> TraceReplay:
+        """Return the same replay, with the start and the length of the window in hours in place of their dates."""
+        origin = dates_of(Path(self.path), info)
+        if origin is None:
+            dates = " and ".join(f"workload.{name}" for name in ("since", "until") if getattr(self, name) is not None)
+            raise InvalidConfigError(
+                f"{dates} cannot be used, because the log {self.path} has no dates; write workload.start and "
+                "workload.hours"
+            )
+        start = self.start
+        hours = self.hours
+        if self.since is not None:
+            start = _seconds("workload.since", self.since, origin) / HOUR
+            if start < 0:
+                raise InvalidConfigError(
+                    f"workload.since is {self.since}, before the first submission of the log at {origin.text(0.0)}; "
+                    "leave it out to begin there"
+                )
+        if self.until is not None:
+            hours = _seconds("workload.until", self.until, origin) / HOUR - start
+            if hours <= 0:
+                begin = origin.text(start * HOUR)
+                raise InvalidConfigError(
+                    f"workload.until is {self.until}, must be later than the start of the window at {begin}"
+                )
+        return replace(self, start=start, hours=hours, since=None, until=None)
+
+    def _origin(self, info: TraceInfo) -> Origin | None:
+        """Return the date of second 0 of the replay; None if its times are not those of the log."""
+        origin = dates_of(Path(self.path), info)
+        if origin is None or self.load_factor != 1 or self.resample_hours is not None:
+            return None
+        return origin.later(self.start * HOUR)
 
     def _drawn_pieces(
         self, jobs: Sequence[Job], length: float, end: float, notes: Counter[str]
@@ -163,7 +226,8 @@ class TraceReplay:
             after = reading.arrays.before(job, name)
             past = Past.pending()
             if state == StateAtStart.RUNNING:
-                past, after = Past.running(start, ceil(job.num_gpus)), ()
+                past = Past.running(start, ceil(job.num_gpus))
+                after = ()
             yield self._job(job, name, row, reading, job.submit_time - cut, after, past)
 
     def _jobs(self, reading: _Reading, rows_before: Collection[int], notes: Counter[str]) -> Iterator[Job]:
@@ -201,15 +265,17 @@ class TraceReplay:
         past: Past | None,
     ) -> Job:
         """Return the job of a row. Raise InvalidInputError if a value of the row is invalid."""
+        num_gpus = ceil(job.num_gpus)
+        num_nodes, gpus_per_task = self._node_request(job, num_gpus)
         try:
             return Job.rigid(
                 name,
                 submit_time,
-                ceil(job.num_gpus),
+                num_gpus,
                 job.duration or 0.0,
                 row,
                 user=shared(job.user),
-                queue=shared(job.tenant if self.queue == "tenant" else job.partition),
+                queue=shared(getattr(job, self.queue)),
                 time_limit=job.time_limit or None,
                 after=after,
                 cancel_time=self._cancel_time(job, submit_time),
@@ -219,10 +285,25 @@ class TraceReplay:
                 priority=float(self.priorities.get(job.qos or "", job.priority or 0.0)),
                 job_name=shared(job.application),
                 qos=shared(job.qos),
+                num_nodes=num_nodes,
+                gpus_per_task=gpus_per_task,
                 past=past,
             )
         except InvalidJobError as error:
             raise bad_line(self.path, row, str(error)) from None
+
+    def _node_request(self, job: TraceJob, num_gpus: int) -> tuple[int | None, int | None]:
+        """Return the number of nodes and the GPUs per task that a job requests; None for what the log does not say.
+
+        The nodes count only if each of them can have a GPU of the job: some nodes of a job have no GPUs.
+        """
+        if not self.node_requests:
+            return None, None
+        if job.gpus_per_task and num_gpus % job.gpus_per_task == 0:
+            return None, job.gpus_per_task
+        if job.num_nodes and job.num_nodes <= num_gpus:
+            return job.num_nodes, None
+        return None, None
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
         """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
@@ -267,6 +348,16 @@ class TraceReplay:
         if self.most_gpus is not None and job.num_gpus > self.most_gpus:
             return f"jobs with more than {self.most_gpus} GPUs left out"
         return ""
+
+
+def _seconds(setting: str, text: str, origin: Origin) -> float:
+    """Return the time of the date of a setting [s from the first submission of the log]."""
+    date = read_date(text)
+    assert date is not None  # the settings are checked
+    try:
+        return origin.seconds(Date(f"{setting} is {text}, which", date.time))
+    except InvalidInputError as error:
+        raise InvalidConfigError(str(error)) from None
 
 
 class _Reading(NamedTuple):

@@ -29,6 +29,8 @@ from polluxsim.workloads.past import cell_of, past_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from polluxsim.common.dates import Origin
+
 __all__ = [
     "Arrivals", "InvalidJobError", "Job", "NothingFollows", "OneJob", "Workload", "WorkloadFile", "read_workload",
     "workload_from_frame", "write_workload",
@@ -69,6 +71,7 @@ class Workload:
     # Function that returns, for a run, the rule by which new jobs follow completed jobs.
     new_arrivals: Callable[[], Arrivals] = NothingFollows
     num_followers: int = 0  # expected number of these new jobs, for the display of progress
+    origin: Origin | None = None  # date of second 0; None if the times of the jobs have no dates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
@@ -119,7 +122,7 @@ class Workload:
         return next((job for job in self.jobs if job.is_rigid), None)
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
-        """Raise InvalidInputError about the first job that cannot run on a cluster.
+        """Raise InvalidInputError about the first job that cannot run on a cluster, or on the nodes of its partition.
 
         The error is an UnknownApplicationError if the job has no profile. With `shrinks`, a job may run on a type with
         fewer GPUs than it requests.
@@ -130,7 +133,8 @@ class Workload:
                 what = f"application {job.application!r} has no profile, must be {known}"
                 raise UnknownApplicationError(str(self.error(job, what)))
             profile = None if job.is_rigid else profiles[job.application]
-            reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
+            nodes = cluster.for_queue(job.queue)
+            reasons = {name: why_not(job, profile, nodes, name, shrinks=shrinks) for name in nodes.types}
             if all(reasons.values()):
                 first, *others = reasons.values()
                 by_type = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
@@ -246,10 +250,12 @@ def _job(row: Row, options: Sequence[str]) -> Job:
 def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
     """Return the job of a row without a duration; `given` has its optional fields."""
     if missing := [name for name in COLUMNS if name not in row.values]:
-        named, needed = ", ".join(map(repr, missing)), ", ".join(COLUMNS)
+        named = ", ".join(map(repr, missing))
+        needed = ", ".join(COLUMNS)
         what = f"missing column {named}; the row must have {needed}, or {DURATION} for a job without a profile"
         raise bad_line(row.path, 1 if DURATION not in row.values else row.line, what)
-    application, batch_size = intern(row.text("application")), row.integer("batch_size")
+    application = intern(row.text("application"))
+    batch_size = row.integer("batch_size")
     num_replicas = row.integer("num_replicas")
     return Job(row.text("name"), row.number("time"), application, num_replicas, batch_size, row.line, **given)
 

@@ -23,7 +23,8 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Placement
 from polluxsim.models.batch_size import split_batch_size, split_by_weight
 from polluxsim.models.profile import Application, ProfileRangeError, StepTime
-from polluxsim.policies.contract.view import Traits, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import Traits
 from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.policies.contract.policy import Policy
+    from polluxsim.policies.contract.view import ClusterView
     from polluxsim.records.results import Result
     from polluxsim.workloads.workload import Workload
 

@@ -22,7 +22,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import StepTime
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.records.results import Result

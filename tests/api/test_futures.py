@@ -201,7 +201,8 @@ def test_the_command_keeps_both_futures_and_compares_them(
     info = json.loads((tmp_path / "first-at-30min" / "otherwise" / "run.json").read_text())
     assert info["descent"] == {
         "run": "first", "key": json.loads((tmp_path / "first" / "run.json").read_text())["key"], "time": 1800.0,
-        "lost_nodes": [2], "without": [], "added": [], "added_jobs": {}, "seed": None, "new_policy": True,
+        "lost_nodes": [2], "down_nodes": [], "down_for": 0.0,
+        "without": [], "added": [], "added_jobs": {}, "seed": None, "new_policy": True,
         "before": {"config": json.loads((tmp_path / "first" / "run.json").read_text())["config"]},
     }  # fmt: skip
     assert info["config"]["policy"]["_target_"].endswith("Pollux")
@@ -274,7 +275,7 @@ def test_a_simulation_and_its_parts_state_what_they_are() -> None:
     source = run.scenario.workload.source
     assert repr(run.scenario) == f"Scenario('Fifo', Workload(14 jobs from {source!r}), 32 GPUs)"
     while (view := run.advance()) is not None and view.time < 1800:
-        assert repr(view) == f"ClusterView(at {view.time:g} s, {len(view.jobs)} jobs, 32 GPUs)"
+        assert repr(view).startswith(f"ClusterView at {clock(view.time)} ({view.time:g} s): ")
         run.commit(policy.allocate(view, run.rng))
     running, waiting = len(run.allocation), len(run.waiting)
     jobs = f"{running} jobs running, {waiting} waiting, {run.num_ended} of 14 ended"

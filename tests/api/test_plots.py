@@ -46,7 +46,7 @@ def test_a_sweep_is_all_combinations_and_seeds_replicate_them(sweep: polluxsim.S
 
 @pytest.mark.parametrize(
     ("kind", "words", "given"),
-    [("jct-cdf", [], {}), ("jct-cdf", ["--each"], {"each": True}), ("usage", ["--bin=10"], {"bin": 10}),
+    [("jct-cdf", [], {}), ("jct-cdf", ["--each"], {"each": True}), ("usage", ["--bin=10min"], {"bin": 10}),
      ("jct-by-application", [], {}), ("fairness-cdf", ["--width=12"], {"width": 12}), ("job", [], {}),
      ("training", ["--application=bert"], {"application": "bert"})],
 )  # fmt: skip

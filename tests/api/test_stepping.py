@@ -13,7 +13,7 @@ import polluxsim
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, TurnError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.simulation import Simulation
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result
 

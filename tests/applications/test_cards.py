@@ -21,7 +21,7 @@ from polluxsim.applications.card import (
     Corrections,
     FitError,
     GradTimes,
-    Losses,
+    LossCurve,
     NoiseScales,
     OtherType,
     SyncTimes,
@@ -124,9 +124,9 @@ def noises(draw, num_epochs: int) -> NoiseScales:
 
 
 @st.composite
-def losses(draw, num_epochs: int) -> Losses:
+def losses(draw, num_epochs: int) -> LossCurve:
     epochs = tuple(sorted(draw(st.sets(st.integers(1, num_epochs), max_size=3)) | {1, num_epochs}))
-    return Losses(epochs, draw(figures(1e-12, 1e9, len(epochs))))
+    return LossCurve(epochs, draw(figures(1e-12, 1e9, len(epochs))))
 
 
 @st.composite

@@ -126,9 +126,9 @@ def test_who_serves_not_all_is_behind_those_that_do() -> None:
 
 def test_every_scenario_can_be_composed_and_loaded() -> None:
     composing = composer()
-    profiles = build(composing.compose(()), "profiles").load()
+    profiles = build(composing.compose(()).config, "profiles").load()
     for scenario in (*read_suite("quick").scenarios, *read_suite("full").scenarios):
-        config = composing.compose((*scenario.overrides, "policy=fifo", "seed=1"))
+        config = composing.compose((*scenario.overrides, "policy=fifo", "seed=1")).config
         jobs = build(config, "workload").load(profiles).jobs
         assert build(config, "cluster").num_gpus >= max(job.num_replicas for job in jobs)
         assert (scenario.name == "deadlines") == any(job.deadline is not None for job in jobs)

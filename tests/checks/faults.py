@@ -11,8 +11,10 @@ from typing import ClassVar
 
 from polluxsim.checks.findings import Fault
 from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
+from polluxsim.policies.deadlines.elasticflow import PLANNED
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.tools.free_gpus import FreeGpus, pack, pack_gang, remove
+from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE
 
 calls = []
 
@@ -241,7 +243,7 @@ class LeavesGpusIdle:
 class GivesAFalseReason:
     def allocate(self, view, rng):
         given = fitted(view, list(view.jobs)[:1])
-        reason = Reason("behind-head-of-line", {}, tuple(given))
+        reason = Reason(BEHIND_HEAD_OF_LINE, {}, tuple(given))
         return Decision(given, explain=lambda jobs: dict.fromkeys(jobs, reason))
 
 
@@ -266,6 +268,15 @@ class DoesNotTakeBackQuotas:
     def __init__(self, gpus=MappingProxyType({})):
         self.gpus = gpus
 
+    takes_back = True
+
+    @property
+    def quota_rules(self):
+        return self
+
+    def can_ever_hold(self, job, gpu_type, num_gpus=inf):
+        return True
+
     def quota_of(self, queue, gpu_type):
         return self.gpus.get(queue or "none", 0)
 
@@ -273,9 +284,16 @@ class DoesNotTakeBackQuotas:
         return fitted(view, [*view.running, *view.waiting])
 
 
+class MisspellsAMember:
+    kernels_slow = ()
+
+    def allocate(self, view, rng):
+        return fitted(view, [*view.running, *view.waiting])
+
+
 class AdmitsEveryDeadline:
     def allocate(self, view, rng):
-        reason = Reason("planned", {})
+        reason = Reason(PLANNED, {})
         return Decision(fitted(view), explain=lambda jobs: dict.fromkeys(jobs, reason))
 
 
@@ -375,6 +393,7 @@ EXPECTED = {
     "KnowsNoTies": Fault.ERROR,
     "NeedsTwoGpus": Fault.ERROR,
     "NeedsAJob": Fault.EMPTY,
+    "MisspellsAMember": Fault.MEMBER,
     "EndsTheProgram": Fault.ERROR,
     "Interrupts": Fault.ERROR,
     "WritesIntoViews": Fault.ERROR,

@@ -15,12 +15,15 @@ from polluxsim.checks.driving import run_policy
 from polluxsim.checks.findings import Fault, as_test
 from polluxsim.checks.growth import DecisionTimes
 from polluxsim.checks.parameters import TIMES, with_parameters
-from polluxsim.checks.worlds import Allowed, World, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
+from polluxsim.checks.worlds import World
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
-from polluxsim.policies.contract.view import traits_of
-from polluxsim.run.composing import named_policy
+from polluxsim.engine.job import ActiveJob
+from polluxsim.engine.recorder import Recorder
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.run.named_policies import named_policy
 from polluxsim.workloads.workload import Job
 
 FAULTS = Path(__file__).with_name("faults.py")
@@ -492,7 +495,7 @@ def test_the_law_of_scaled_times_has_all_parameters_that_are_times() -> None:
 def test_muri_moves_a_job_that_loses_its_gpus_to_another_type_at_once() -> None:
     """In this world a job lost its T4s to a new job, and waited beside four idle V100s until an event."""
     policy = named_policy("muri-s")
-    world = with_parameters(drawn(109, Allowed.under(traits_of(policy.make()))), policy, 109)
+    world = with_parameters(random_world(109, Allowed.under(traits_of(policy.make()))), policy, 109)
     assert checked_world(policy, world) == []
 
 
@@ -545,7 +548,7 @@ def test_ctrl_c_is_no_fault_of_the_policy() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_policy(drawn(0, Allowed()), PressesCtrlC())
+            run_policy(random_world(0, Allowed()), PressesCtrlC())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -617,3 +620,28 @@ def test_the_worlds_follow_the_present_traits_of_a_file(tmp_path: Path, monkeypa
         path.write_text(text.format(settings) + "    def allocate(self, view, rng):\n        return {}\n")
         check(f"{path}:Mine", 0)
     assert needs_profiles == [False, True]
+
+
+CHOOSING = Path(__file__).with_name("choosing.py")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ChoosesBatchSizes", "ChoosesBatchSizesOfAdaptiveJobs", "ChoosesForLong", "ChoosesForLongOfAdaptiveJobs",
+        "ChoosesBatchSizesPerType",
+    ],
+)  # fmt: skip
+def test_jobs_run_at_the_batch_sizes_of_their_policy_in_all_worlds(name: str) -> None:
+    assert list(found(f"{CHOOSING}:{name}", range(20))) == []
+
+
+@pytest.mark.parametrize("broken", ["the batch size", "the side that chose"])
+def test_a_batch_size_that_the_engine_does_not_follow_is_found(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if broken == "the batch size":
+        monkeypatch.setattr(ActiveJob, "choose_batch", lambda self, batch, *, is_moved: False)
+    else:
+        monkeypatch.setattr(Recorder, "record_chooser", lambda self, transition: None)
+    finding = next(found(f"{CHOOSING}:ChoosesBatchSizesOfAdaptiveJobs", range(20)))
+    assert finding.fault is Fault.BATCH_SIZE
+    assert finding.message.startswith("the policy chose BatchSize(")

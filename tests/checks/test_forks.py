@@ -15,11 +15,12 @@ from polluxsim.checks.worlds import TYPE_SPEEDS, ToyProfile
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.placements import JobId, Placement
-from polluxsim.policies.contract.view import ClusterView, Traits, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import ClusterView, Traits
 from polluxsim.policies.ordered.classic import Srtf
 from polluxsim.workloads.workload import Job, Workload
 
@@ -65,7 +66,7 @@ def test_a_job_leaves_a_type_with_fewer_gpus_than_requested_at_a_fork_to_whole_g
     while (view := run.advance(120.0)) is not None:
         run.commit(before.allocate(view, run.rng))
     assert run.allocation == {"a": ((1, 2),)}
-    result = driven(run, after)
+    result = run_to_end(run, after)
     assert [(each.time, each.nodes) for each in result.allocation_records][:3] == [
         (60.0, (1,)),
         (120.0, ()),

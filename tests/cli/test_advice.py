@@ -63,7 +63,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 OWN = ["--config-dir", "conf"]
 MESSAGES = {
-    "a batch size": ([*OWN, "policy=assigns"], "the agent of a job chooses its batch size, which agent=NAME selects"),
+    "a batch size": (
+        [*OWN, "policy=assigns"],
+        "return a Decision with batch_sizes={job.job_id: BatchSize(total=64)}, or choose agent=NAME",
+    ),
     "views as keys": ([*OWN, "policy=keys"], "gave GPUs to the view of job 'a', must name the job: use job.job_id"),
     "views to reject": ([*OWN, "policy=rejects"], "rejected the view of job 'a', must name the job: use job.job_id"),
     "numbers as keys": ([*OWN, "policy=numbers"], "gave GPUs to job 0, which is not active; name a job by job.job_id"),

@@ -44,7 +44,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "run": ["run", "policy=pollux", *inputs.overrides, "hydra.run.dir=out"],
         "sweep": ["run", "-m", "policy=pollux,fifo", "seed=0,1", *inputs.overrides, "hydra.sweep.dir=out"],
         "import": ["log", "import", "slurm", str(folder / "sacct.txt"), "-o", "out.parquet"],
-        "generate": ["workload", "generate", "-o", "out.parquet", "--duration", "4000h"],
+        "workload": ["workload", "workload=philly-like-log", "workload.hours=4000", "-o", "out.parquet"],
         "report": ["report", str(folder / "OUT"), "-o", "out.html"],
     }
 
@@ -109,3 +109,18 @@ def interrupted(arguments: Sequence[str], folder: Path, number: int, after: floa
         assert temporaries(folder) == []
         assert [path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir())] == []
     return running.returncode != 0
+
+
+def test_an_interrupted_what_if_names_the_forks_that_are_kept(tmp_path: Path) -> None:
+    settings = ["policy=tiresias", "workload=philly-like", "workload.num_jobs=20", "hydra.run.dir=run"]
+    subprocess.run(command(["run", *settings]), cwd=tmp_path, check=True, capture_output=True)
+    whatif = ["whatif", "run", "--at", "30min", "policy=srtf", "--seeds", "2000", "-o", "forks"]
+    running = subprocess.Popen(command(whatif), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while len(list(tmp_path.glob("forks/*/run.json"))) < 3 and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == 130
+    number = len(list(tmp_path.glob("forks/*/run.json")))
+    assert errors == f"polluxsim: interrupted, {number} finished forks are kept in forks\n"
+    assert temporaries(tmp_path) == []

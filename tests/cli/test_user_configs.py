@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import create_functions
-from omegaconf import OmegaConf
 
 import polluxsim
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, PolicyError
 from polluxsim.common.shipped import shipped
+from polluxsim.records.storage import flat
 from polluxsim.run.composing import composed
 from polluxsim.run.configurations import FUNCTIONS, as_hydra_takes, policy_text, searched_first, split_list
 from polluxsim.studies.plan import composer, entry_of
@@ -102,8 +102,8 @@ def test_an_entry_of_every_group_wins(conf: Path, entry: str, change: dict[str, 
     write(entry, **shipped_entry(entry, **change))
     group, _, name = entry.rpartition("/")
     plan = [f"{group}={name}"] if group else []
-    config = composer([conf]).compose(plan)
-    assert OmegaConf.select(config, setting) == next(iter(change.values()))
+    spec = composer([conf]).compose(plan)
+    assert flat(spec.config)[setting] == next(iter(change.values()))
 
 
 def test_an_experiment_of_the_users_wins(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,12 +212,12 @@ def test_functions_of_hydra_stay_what_they_are() -> None:
 
 
 def test_each_policy_of_an_arena_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from polluxsim.studies.arena.playing import Place, _listed, _plan, read_suite
+    from polluxsim.studies.arena.playing import ArenaPlace, _listed, _plan, read_suite
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("own_fifo.py").write_text(RAISES.replace("Mine", "fifo"))
-    suite, place = read_suite("quick", ("rigid",), 1), Place(Path("arena"))
+    suite, place = read_suite("quick", ("rigid",), 1), ArenaPlace(Path("arena"))
     for names in (["own_fifo.py:fifo(quantum=2.0)", "own_fifo.py:fifo", "quotas(gpus={none: 4})"], ["fifo"]):
         policies = _listed(names, Path("arena/policies"))
         plan = _plan(policies, suite, place)
@@ -250,7 +250,7 @@ def test_the_loader_takes_the_first_of_several_folders(conf: Path) -> None:
     Path("second/policy").mkdir(parents=True)
     Path("second/policy/las.yaml").write_text("_target_: second.Las\n")
     with searched_first([Path("second"), conf]):
-        assert composed({"policy": "las"}, {}, 0).policy._target_ == "second.Las"
+        assert composed({"policy": "las"}, {}, 0).config["policy"]["_target_"] == "second.Las"
 
 
 def test_experiments_of_polluxsim_are_found_in_every_folder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +31,7 @@ def sacct(path: Path, nodes: int) -> None:
     jobs = [
         Job.rigid(f"{n}", float(times[n]), int(rng.choice([1, 2, 4, 8])), float(lengths[n])) for n in range(len(times))
     ]
-    engine = EngineSettings(restart_delay=0, round_interval=10)
+    engine = EngineSettings(restart_delay=0, round_interval=10, placement="consolidated")
     run = simulate(Workload(tuple(jobs)), {}, Cluster.uniform(nodes, 8), Fifo(), settings=engine)
     lines = [COLUMNS]
     for job in run.job_records:
@@ -55,6 +56,7 @@ def test_one_command_from_the_log_to_the_page(
     command = ["log", "whatif", "sacct.txt", "--nodes", "3,+1", "--load", "1,1.2", "--policies", "easy,fifo"]
     assert main(command) == 0
     told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("fifo on 24 GPUs explains most of the waits in the log: 100 % of a mean wait of ")
     assert "120 jobs waited" in told
     assert told.index("fifo is off by") < told.index("easy is off by")  # as it was FIFO that made the log
     assert "1 more node: cuts the p95 wait from" in told
@@ -72,7 +74,8 @@ def test_one_command_from_the_log_to_the_page(
     assert "failures as in rsc-1: no node fails in this replay; try" in " ".join(capsys.readouterr().out.split())
     for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
                          (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
-                         ([], "missing: --nodes")):  # fmt: skip
+                         (["--user", "v"], "--user is 'v', which no job of the log has; the log has u"),
+                         (["--partition", "x"], "--partition is 'x', which no job of the log has")):  # fmt: skip
         assert main(["log", "whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
 
@@ -122,11 +125,11 @@ def test_failures_that_the_replays_vary_are_no_override(word: str) -> None:
 
 
 def test_nothing_to_replay_is_refused() -> None:
-    for name in ("nodes", "loads", "policies", "failures", "percentiles"):
+    for name in ("loads", "policies", "failures", "percentiles"):
         with pytest.raises(InvalidConfigError, match=f"{name} has no value; give at least one"):
             LogWhatIfRequest(**{"log": Path("log.parquet"), "nodes": [3], name: []})
-    with pytest.raises(InvalidConfigError, match="gpus has no value"):
-        CalibrateRequest(Path("log.parquet"), [])
+    with pytest.raises(InvalidConfigError, match="policies has no value"):
+        CalibrateRequest(Path("log.parquet"), [8], policies=[])
 
 
 def test_waits_are_compared_over_the_jobs_of_all_replays(tmp_path: Path) -> None:
@@ -170,3 +173,26 @@ def test_a_setting_that_runs_vary_is_refused(
     *command, setting = shlex.split(words)
     assert main([*command, setting]) == 2
     assert f"{setting} sets in every run what " in capsys.readouterr().err
+
+
+def test_a_partition_that_cannot_be_replayed_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two partitions has no job of the user."""
+    monkeypatch.chdir(tmp_path)
+    sacct(tmp_path / "sacct.txt", 3)
+    other = "900|j|v|a|old|COMPLETED|2026-01-02T00:00:00|2026-01-02T00:00:00|2026-01-02T01:00:00|3600|60|1|{0}|{0}"
+    with Path("sacct.txt").open("a") as file:
+        file.write(other.format("billing=1,cpu=1,gres/gpu=8,node=1") + "\n")
+    command = ["log", "whatif", "sacct.txt", "--policies", "fifo", "--user", "u"]
+    assert main(command) == 0
+    sections = capsys.readouterr().out.split("partition old:")
+    assert "1 more node: cuts the p95 wait from" in " ".join(sections[0].split())
+    reason = "--user is 'u', which no job of partition old has; partition old has v"
+    assert sections[1].splitlines()[1] == f"not replayed: {reason}"
+    assert main([*command, "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["partitions"]
+    assert answers["old"]["not_replayed"] == reason
+    assert answers["gpu"]["cases"]
+    assert main(["log", "whatif", "sacct.txt", "--policies", "fifo", "--user", "w"]) == 2
+    assert "--user is 'w', which no job of partition gpu has" in capsys.readouterr().err

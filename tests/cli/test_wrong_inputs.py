@@ -12,7 +12,7 @@ import pytest
 from polluxsim.cli import options
 from polluxsim.cli.commands import COMMANDS, parser_of
 from polluxsim.cli.main import main
-from polluxsim.cli.run import own_parser
+from polluxsim.cli.run import parser_of_run
 from polluxsim.logs.importing import import_trace
 
 if TYPE_CHECKING:
@@ -50,12 +50,16 @@ WRONG: dict[Callable[[str], object], tuple[str, ...]] = {
 USUAL = {
     "check": "fifo", "size": "--target 'p90 wait < 1h'", "table": "run", "compare": "run", "report": "run",
     "timeline": "run", "plot": "usage run", "whatif": "run --at 10min policy=srtf", "when": "run --at 10min",
-    "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log calibrate": "log.parquet --gpus 8",
-    "log whatif": "log.parquet --nodes 2", "workload generate": "-o w.csv", "workload sample": "log.parquet -o w.csv",
-    "workload map": "log.parquet -o w.csv", "profile fit": "measured -o cards",
+    "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log nodes": "nodes.txt -o site.yaml",
+    "log calibrate": "log.parquet --gpus 8",
+    "log whatif": "log.parquet --nodes 2", "log judge": "log.parquet",
+    "workload": "-o w.csv", "profile fit": "measured -o cards",
     "profile card": "transformer -o g.yaml --gpu h100 --params 1e9 --seq 1024", "paper reproduce": "fig1",
 }  # fmt: skip
 """Arguments of a command that are right, up to those that a wrong input adds."""
+
+OF_HYDRA = ("multirun", "config_dir", "config_name", "cfg", "package", "resolve")
+"""Options of `run` that Hydra describes."""
 
 RUNS = ("nowhere", "empty", "file.txt", "bad.parquet")
 
@@ -103,10 +107,14 @@ WRONG_LINES: dict[str, list[str]] = {
         "run --at 10min --add nowhere.csv", "run --at 10min --nodes3", "run --at 10min policy.backfill={a",
     ],
     "when": [
-        *(f"{run} --at 10min" for run in RUNS), "run", "run --calibrate --at 3h", "run nobody --at 10min",
+        *(f"{run} --at 10min" for run in RUNS), "run", "run nobody --at 10min",
         "run --at 10min --csv --json", "run --at 99d", "run --at 10min --arrivals nowhere.csv",
-        "run --times 3 --at 1h",
-        "run nobody --calibrate", "run --at 10min --allow-classes os",
+        "run nobody",
+        "run --at 10min --allow-classes os", "file.txt", "bad.parquet --site nodes.txt",
+        "squeue.txt", "squeue.txt --site nowhere", "squeue.txt --site nodes.txt --at 3h", "squeue.txt --site file.txt",
+        "squeue.txt --site nodes.txt nobody", "squeue.txt --site nodes.txt --taken noon",
+        "squeue.txt --site nodes.txt policy=polux", "squeue.txt --site nodes.txt --history nowhere.parquet",
+        "run --at 10min --site nodes.txt", "run --at 10min policy=fifo", "nosuchqueue.txt",
     ],
     "why": [
         *(f"{run} job" for run in RUNS), "run nobody", "run", "run job --at 99d", "run job 1h 2h", "run job --at",
@@ -119,34 +127,37 @@ WRONG_LINES: dict[str, list[str]] = {
         "slurm sacct.txt -o x.parquet --time-zone Europa", "slurm sacct.txt -o x.parquet --columns gpus=x",
         "table file.txt -o x.parquet", "table file.txt -o x.parquet --columns nothing=x", "slurm", "",
     ],
+    "log nodes": [
+        "nowhere -o site.yaml", "file.txt -o site.yaml", "nodes.txt", "nodes.txt -o site.csv", "",
+        "bad.parquet -o site.yaml", "nodes.txt -o site.yaml --unit shard", "nodes.txt -o site",
+        "nodes.txt more -o site.yaml", "nodes.txt -o empty", "nodes.txt -o site.yaml --gpus 3", "empty -o site.yaml",
+        "nodes.txt -o site.yaml cluster=mixed", "sacct.txt -o site.yaml", "squeue.txt -o site.yaml",
+    ],
     "log calibrate": [
         "nowhere.parquet --gpus 8", "file.txt --gpus 8", "bad.parquet --gpus 8", "log.parquet --gpus 9",
-        "log.parquet",
+        "log.parquet --gpus 8 --partition nowhere", "log.parquet --gpus 8 --user nobody",
         "log.parquet --gpus 8 --policies polux", "log.parquet --gpus 8 polcy=fifo", "log.parquet --gpus 8 fifo",
     ],
     "log whatif": [
-        "nowhere.parquet --nodes 2", "file.txt --nodes 2", "bad.parquet --nodes 2", "log.parquet", "run --nodes 2",
+        "nowhere.parquet --nodes 2", "file.txt --nodes 2", "bad.parquet --nodes 2", "run --nodes 2",
         "log.parquet --nodes 2 --percentile p80", "log.parquet --nodes 2 --failures rsc-9",
         "log.parquet --nodes 2 --policies polux", "log.parquet --nodes 2 polcy=fifo",
         "log.parquet --nodes 2 --drop-node 1", "log.parquet --nodes 8,--4", "log.parquet --nodes 8,+0,-8",
     ],
-    "workload generate": [
-        "", "-o w.txt", "-o w.parquet --jobs 5", "-o w.csv --rate 2", "-o w.csv --start 3h", "-o w.csv --heartbeat",
-        "-o w.parquet --kind sampled", "-o w.parquet --realistic", "-o w.csv --kind bursts",
-        "-o w.csv --duration 90min",
-        "-o w.csv --profiles nowhere", "-o file.txt/w.csv", "a.csv b.csv",
+    "log judge": [
+        "nowhere.parquet", "file.txt", "bad.parquet", "run", "", "log.parquet --change 3h", "log.parquet --change x=3",
+        "log.parquet --change 1min=0", "log.parquet --split 99d", "log.parquet --policies polux",
+        "log.parquet polcy=fifo", "log.parquet fifo", "log.parquet --partition nowhere",
     ],
-    "workload sample": [
-        "nowhere.csv -o w.csv", "file.txt -o w.csv", "log.parquet -o w.txt", "log.parquet", "",
-        "bad.parquet -o w.csv",
-        "log.parquet -o w.csv --profiles nowhere", "log.parquet -o w.csv --rate 2", "log.parquet -o w.csv --jobs 0",
-    ],
-    "workload map": [
-        "nowhere.parquet -o w.csv", "file.txt -o w.csv", "log.parquet -o w.txt", "log.parquet", "",
-        "bad.parquet -o w.csv",
-        "log.parquet -o w.csv --profiles nowhere", "log.parquet -o w.csv --rule mine",
-        "log.parquet -o w.csv --rule a.B",
-        "log.parquet -o w.csv --status great", "log.parquet -o w.csv --start 99d",
+    "workload": [
+        "", "-o w.txt", "-o w.parquet", "-o w.csv --rate 2", "-o w.csv policy=fifo", "-o w.csv workload=polux",
+        "-o w.csv workload=philly-like workload.hours=90min", "-o w.csv workload=philly-like workload.num_jobs=0",
+        "-o w.csv profiles.path=nowhere", "-o file.txt/w.csv", "a.csv b.csv", "-o w.csv seed=-1", "-o w.csv seed=x",
+        "-o w.csv workload=philly workload.path=nowhere.csv", "-o w.csv workload=philly workload.path=file.txt",
+        "-o w.csv workload=mapped", "-o w.csv workload=mapped workload.path=bad.parquet",
+        "-o w.csv workload=mapped workload.path=log.parquet workload.rule=a.B",
+        "-o w.csv workload=mapped workload.path=log.parquet workload.select.statuses=great",
+        "-o w.csv workload=mapped workload.path=log.parquet workload.select.start=99d",
     ],
     "profile fit": [
         "nowhere -o cards", "empty -o cards", "file.txt -o cards", "measured", "", "a b c",
@@ -183,10 +194,10 @@ def values_of(action: argparse.Action) -> list[str]:
 def lines_of(command: str) -> list[list[str]]:
     """Return wrong command lines: by the types of the options, and those of `WRONG_LINES`."""
     usual = shlex.split(USUAL.get(command, ""))
-    parser = own_parser() if command == "run" else parser_of(command)
+    parser = parser_of_run() if command == "run" else parser_of(command)
     found = [[*usual, "--nothing"], [*usual, "--nothing=3"]]
     for action in parser._actions:
-        if not action.option_strings or "--help" in action.option_strings:
+        if not action.option_strings or "--help" in action.option_strings or action.dest in OF_HYDRA:
             continue
         name = action.option_strings[-1]
         if action.nargs == 0:
@@ -212,6 +223,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "log.csv").write_text(f"job,submit,start,duration,gpus\n{rows}")
     import_trace("table", folder / "log.csv", folder / "log.parquet")
     (folder / "sacct.txt").write_text("JobID|Submit\n")
+    (folder / "nodes.txt").write_text("NODELIST|STATE|GRES\na1|idle|gpu:4\n")
+    job = "7|PENDING|2026-03-04T10:00:00|N/A|1:00:00|gpu:4"
+    (folder / "squeue.txt").write_text(f"JOBID|STATE|SUBMIT_TIME|START_TIME|TIME_LIMIT|TRES_PER_NODE\n{job}\n")
     small = ["policy=fifo", "workload=philly-like", "workload.num_jobs=2", "workload.hours=1", "engine.horizon=7200"]
     assert main(["run", *small, "-o", str(folder / "run")]) == 0
     return folder

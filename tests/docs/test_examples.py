@@ -27,8 +27,8 @@ INSTALLS = re.compile(r"^python3 -m venv .*\n", re.MULTILINE)
 QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|#.*")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
-LONG = {"README", "learners", "operators", "researchers", "sweeps", "tutorial"} | {
-    f"{subject}recipes" for subject in ("", "policy-", "cluster-", "log-")
+LONG = {"README", "complete-policy", "learners", "operators", "researchers", "sweeps", "tutorial"} | {
+    f"{subject}recipes" for subject in ("", "policy-", "cluster-", "log-", "operator-")
 }
 """Pages whose examples take more than 20 s together; they are in the slow tier."""
 
@@ -148,7 +148,7 @@ def test_every_command_is_run_on_some_page_and_those_of_the_readme_are_run_or_sa
     texts = {path: path.read_text(encoding="utf-8") for path in [*PAGES, README]}
     shell = {path: [block.text for block in blocks(text) if block.language == "sh"] for path, text in texts.items()}
     run_somewhere = "\n".join(itertools.chain.from_iterable(shell.values()))
-    need_files_that_one_has = {"workload sample", "profile fit", "log calibrate", "paper conformance"}
+    need_files_that_one_has = {"profile fit", "log calibrate", "log nodes", "paper conformance"}
     first = "|".join(f"{group} \\w+" for group in GROUPS)
     named = set(re.findall(rf"^ *polluxsim ({first}|\w+)", run_somewhere, re.MULTILINE))
     assert named >= set(COMMANDS) - need_files_that_one_has

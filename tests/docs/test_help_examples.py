@@ -23,7 +23,7 @@ EXAMPLE = re.compile(r"^(?:Example:| ) (polluxsim .*)$", re.MULTILINE)
 COMMANDS_WITH_HELP = [*COMMANDS, *(f"plot {kind}" for kind in FIGURE_KINDS)]
 
 QUICK = {
-    "size", "table", "compare", "timeline", "why", "log import", "log calibrate", "workload generate", "workload map",
+    "size", "table", "compare", "timeline", "why", "log import", "log nodes", "log calibrate", "workload",
     "profile card",
 }  # fmt: skip
 """Commands whose examples take about a second. The others take up to minutes; they are in the slow tier."""
@@ -45,6 +45,16 @@ SWEEPS = {
 """Settings of the sweep that an example is for; other examples have a sweep of two policies."""
 
 
+NODES = """NODELIST|PARTITION|GRES|STATE|CPUS
+a[01-06]|gpu*|gpu:a100:8|mixed|128
+"""
+
+QUEUE = """JOBID|USER|PARTITION|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODES|TRES_PER_NODE|NODELIST
+6001|user01|gpu|RUNNING|2026-03-12T06:00:00|2026-03-12T07:00:00|1:00:00|4:00:00|6|gres:gpu:a100:8|a[01-06]
+6002|user02|gpu|PENDING|2026-03-12T07:30:00|N/A|0:00|2:00:00|1|gres:gpu:a100:8|
+"""
+
+
 class Folder:
     """A folder in which examples run. It has the files that the examples name, each made when it is first needed."""
 
@@ -58,8 +68,10 @@ class Folder:
             "sacct.txt": self._example_log,
             "log.parquet": lambda: self.run("log", "import", "slurm", "sacct.txt", "-o", "log.parquet"),
             "workload.csv": lambda: self.run(
-                "workload", "generate", "-o", "workload.csv", "--jobs", "20", "--seed", "1"
+                "workload", "workload=philly-like", "workload.num_jobs=20", "seed=1", "-o", "workload.csv"
             ),
+            "nodes.txt": lambda: self._write("nodes.txt", NODES),
+            "squeue.txt": lambda: self._write("squeue.txt", QUEUE),
             "mine.py": lambda: self._write("mine.py", POLICY),
             "RUN": lambda: self.run("run", "policy=fifo", "-o", "RUN"),
             "SWEEP": lambda: self._sweep(command),

@@ -22,7 +22,7 @@ from polluxsim.cli.main import main
 from polluxsim.look.plot.request import FIGURE_KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
-QUICK = ("generate", "sample", "import", "when", "why")
+QUICK = ("workload", "import", "when", "why")
 OF = {"when": "queued", "why": "tiresias"}
 """The run that a picture is of."""
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hydra.types import RunMode
 
 from polluxsim.checks import check
 from polluxsim.checks.driving import take_turn
@@ -18,13 +17,14 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation
 from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
 from polluxsim.records.results import Status
-from polluxsim.run.composing import Loader, without_hydra
+from polluxsim.run.composing import compose
 from polluxsim.run.execution import Execution
 
 if TYPE_CHECKING:
-    from polluxsim.checks.findings import Finding, Seen
-    from polluxsim.checks.laws import Watch
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.checks.findings import Finding
+    from polluxsim.checks.laws import RunLaws
+    from polluxsim.policies.contract.policy import Policy
+    from polluxsim.policies.contract.reasons import RoundSeen
 
 RECIPES = Path(__file__).parents[2] / "docs" / "policy-recipes.md"
 NAMES = {"greedy.py": "GreedyGoodput", "ageing.py": "ShortestWithAgeing"}
@@ -59,9 +59,9 @@ class Idle:
     law: IdleGpus
     findings: list[Finding] = field(default_factory=list)
 
-    def see(self, seen: Seen) -> None:
-        """Show a round to the law."""
-        self.findings += self.law.see(seen)
+    def check_round(self, this_round: RoundSeen) -> None:
+        """Check a round."""
+        self.findings += self.law.check_round(this_round)
 
 
 @pytest.mark.parametrize("file", NAMES)
@@ -81,14 +81,16 @@ def test_check_finds_no_fault_in_a_policy_of_the_recipe(file: str, tmp_path: Pat
 @pytest.mark.parametrize("file", NAMES)
 def test_a_policy_of_the_recipe_completes_all_jobs_and_leaves_no_gpu_idle(file: str, cluster: str) -> None:
     words = ["policy=fifo", "workload=philly-like", "workload.num_jobs=25", "workload.largest_request=16", "seed=1"]
-    execution = Execution(without_hydra(Loader().load_configuration("run", [*words, *CLUSTERS[cluster]], RunMode.RUN)))
+    execution = Execution(compose([*words, *CLUSTERS[cluster]]))
     settings = execution.start()[0].scenario.settings
     policy = Scaled(made(file), PendingGpus()) if cluster == "elastic" else made(file)
     workload = execution.workload
     run = Simulation(Scenario.under(policy, workload, execution._profiles, execution.cluster, settings), seed=1)
-    idle = Idle(IdleGpus(cast("Any", SimpleNamespace(jobs=workload.jobs, is_scaled=cluster == "elastic"))))
+    idle = Idle(
+        IdleGpus(cast("Any", SimpleNamespace(jobs=workload.jobs, is_scaled=cluster == "elastic", placement="anywhere")))
+    )
     while (view := run.advance()) is not None:
-        take_turn(run, policy, view, watch=cast("Watch", idle))
+        take_turn(run, policy, view, laws=cast("RunLaws", idle))
     result = run.result()
     assert all(job.status is Status.COMPLETED for job in result.job_records)
     assert idle.findings == []

@@ -13,6 +13,7 @@ from typing import Any
 
 import hooks
 import pytest
+import reason_tables
 import results
 from shared_runs import SharedRuns
 
@@ -62,7 +63,7 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     assert link in done.stderr
 
 
-WITHOUT_PICTURE = {"log-whatif"}
+WITHOUT_PICTURE = {"log-whatif", "log-nodes", "log-judge"}
 """Commands whose section refers to another page."""
 
 
@@ -232,3 +233,16 @@ def test_the_glossary_has_every_metric_with_its_formula(site: Path) -> None:
     text = unescape((site / "metrics.html").read_text(encoding="utf-8"))
     assert all(metric.formula for metric in METRICS.values())
     assert [metric.title for metric in METRICS.values() if f">{metric.formula}</td>" not in text] == []
+
+
+def test_each_kind_of_reason_has_a_line() -> None:
+    """A kind that excuses idle GPUs has a second line, which states when."""
+    kinds = [kind for kinds in reason_tables.kinds_by_module().values() for kind in kinds]
+    assert len(kinds) >= 57
+    lines = hooks.on_page_markdown("<!-- reasons -->").splitlines()
+    assert sorted(line.split(" | ")[1] for line in lines[2:]) == sorted(f"`{kind.name}`" for kind in kinds)
+    assert "| `quotas` | `preempted` | A job of the same queue takes the GPUs of a job. |" in lines
+    excused = [kind for kind in kinds if kind.excuses_waiting or kind.excuses_running]
+    lines = hooks.on_page_markdown("<!-- excuses -->").splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| `{name}`" for name in sorted(map(str, excused))]
+    assert all(line.count(" | ") == 2 for line in lines[2:])

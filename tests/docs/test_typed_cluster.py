@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.types import RunMode
 
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.records.results import Status
-from polluxsim.run.composing import Loader, without_hydra
+from polluxsim.run.composing import compose
 from polluxsim.run.execution import Execution
 
 BLOCK = re.compile(r'^```python title="(.+?)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -50,7 +49,7 @@ def test_a_policy_of_the_documentation_runs_on_several_gpu_types(name: str, work
     if traits_of(POLICIES[name]).needs_profiles and "workload=philly-like-rigid" in workload:
         pytest.skip("the jobs of this workload have no profiles")
     words = ["cluster=sia-64", "policy=fifo", *workload, "seed=1"]
-    execution = Execution(without_hydra(Loader().load_configuration("run", words, RunMode.RUN)))
+    execution = Execution(compose(words))
     settings, profiles = execution.start()[0].scenario.settings, execution._profiles
     result = simulate(execution.workload, profiles, execution.cluster, POLICIES[name], settings=settings, seed=1)
     assert all(job.status is Status.COMPLETED for job in result.job_records)

@@ -20,7 +20,8 @@ from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import Allocation
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job

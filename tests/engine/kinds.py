@@ -19,7 +19,7 @@ from polluxsim.hardware.clusters import Cluster, Repairs
 from polluxsim.hardware.hosts import Host
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import Autoscaler, PendingGpus, Scaled
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.sharing.antman import AntMan

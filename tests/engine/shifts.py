@@ -8,8 +8,8 @@ from kinds import World
 
 from polluxsim.checks.worlds import later_job
 from polluxsim.engine.scenario import Scenario
-from polluxsim.engine.simulation import Simulation, driven
-from polluxsim.policies.contract.view import traits_of
+from polluxsim.engine.simulation import Simulation, run_to_end
+from polluxsim.policies.contract.policy import traits_of
 from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Workload
 
@@ -28,4 +28,4 @@ def result_of(world: World, seed: int = 3) -> Result:
     """Return the result of a world under a new policy."""
     policy = world.policy()
     scenario = Scenario(world.workload, world.profiles, world.cluster, world.settings, traits_of(policy), world.name)
-    return driven(Simulation(scenario, seed), policy)
+    return run_to_end(Simulation(scenario, seed), policy)

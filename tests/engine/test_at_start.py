@@ -20,21 +20,22 @@ from toy import ToyProfile
 from polluxsim.checks.checking import made
 from polluxsim.checks.driving import run_policy, start_run
 from polluxsim.checks.parameters import with_parameters
-from polluxsim.checks.worlds import EARLIER, EARLIER_OF, Allowed, drawn
+from polluxsim.checks.random_worlds import EARLIER, EARLIER_OF, Allowed, random_world
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.contract.view import ClusterView, Decision, NodeCounts, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import ClusterView, Decision, NodeCounts
 from polluxsim.policies.elastic.cluster_size import Forecast, Scaled
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.records.results import BeforeRun, Result
 from polluxsim.records.storage import read_run, write_run
-from polluxsim.run.composing import named_policy
 from polluxsim.run.forks import fields_of, job_from
+from polluxsim.run.named_policies import named_policy
 from polluxsim.statistics.metric_lines import metric_lines
 from polluxsim.workloads.job import InvalidJobError
 from polluxsim.workloads.past import Past
@@ -161,7 +162,7 @@ def test_a_policy_that_does_not_preempt_never_moves_a_job_that_runs_at_the_start
     guest = named_policy(policy)
     allowed, num_running = Allowed.under(traits_of(guest.make())), 0
     for number in range(EARLIER, 30 * EARLIER_OF, EARLIER_OF):
-        world = drawn(number, allowed)
+        world = random_world(number, allowed)
         world = replace(world, outages=(), reclaims=())  # a failure takes the GPUs of a job
         result = run_policy(world, made(guest, world))
         at_start = {record.job: record for record in result.allocation_records if record.time == 0 and record.nodes}
@@ -319,7 +320,7 @@ def test_jobs_after_others_and_cancelled_jobs_from_before_the_run() -> None:
 
 def test_a_copy_and_a_stored_run_keep_these_jobs(tmp_path: Path) -> None:
     guest = named_policy("easy")
-    world = with_parameters(drawn(EARLIER + EARLIER_OF, Allowed()), guest, 0)
+    world = with_parameters(random_world(EARLIER + EARLIER_OF, Allowed()), guest, 0)
     assert any(job.past is not None and job.past.is_running for job in world.jobs)
     policy = made(guest, world)
     simulation = start_run(world, policy)

@@ -19,10 +19,11 @@ from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.contract.view import ClusterView, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
@@ -73,7 +74,7 @@ def test_a_setting_of_another_kind_is_named(name: str) -> None:
 
 
 def test_what_is_computed_once_of_an_application_is_shared_by_copies() -> None:
-    truth = Truth(ToyProfile())
+    truth = GroundTruth(ToyProfile())
     assert deepcopy(truth) is truth
 
 
@@ -130,7 +131,7 @@ def test_a_job_without_gpus_has_no_pace() -> None:
     run = begun(JOBS, CLUSTER, Fifo())
     run.advance()
     with pytest.raises(RuntimeError, match="job 'a' has no GPUs to train on"):
-        _ = run._state.jobs.active["a"]._pace
+        _ = run._state.jobs.active["a"]._present_speed
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.run_facts import start_delay
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, Traits, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, ReasonKind, Traits
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result
 from polluxsim.records.storage import read_run, write_run
@@ -178,11 +179,14 @@ def test_ctrl_c_in_a_compiled_kernel_is_no_fault_of_the_policy() -> None:
     ("reasons", "message"),
     [
         ("because", "explained itself by 'because', must be a mapping"),
-        ({"nobody": Reason("none", {})}, "explained job 'nobody', which it was not asked about"),
+        ({"nobody": Reason(ReasonKind("none"), {})}, "explained job 'nobody', which it was not asked about"),
         ({"a": "because"}, "explained job 'a' by 'because', must be a Reason"),
-        ({"a": Reason("none", {"x": nan})}, "explained job 'a' by Reason"),
-        ({"a": Reason(3, {})}, "explained job 'a' by Reason"),
-        ({"a": Reason("none", None)}, "explained job 'a' by Reason"),
+        ({"a": Reason(ReasonKind("none"), {"x": nan})}, "explained job 'a' by Reason"),
+        (
+            {"a": Reason(3, {})},
+            r"explained job 'a' by the kind 3, must be a ReasonKind, like polluxsim.ReasonKind\('3'\)",
+        ),
+        ({"a": Reason(ReasonKind("none"), None)}, "explained job 'a' by Reason"),
     ],
 )
 def test_an_explanation_that_cannot_be(reasons: object, message: str) -> None:
@@ -291,7 +295,8 @@ def test_a_delay_that_cannot_be_is_refused(delays: Any, message: str) -> None:
 values = st.sampled_from(
     [None, True, False, 0, 1, 2, -1, 3.5, nan, inf, -inf, 10**30, "", "a", "b", b"a", (), [], {}, object(), np.int64(1),
      np.float32(2.5), np.True_, Change.ANY, Change.EPOCH, ((0, 1),), [[0, 1]], [(1, 2), (0, 1)], np.array([[0, 1]]),
-     ((0, np.int8(1)),), (("0", 1),), ((0, 1, 2),), ((None, None),), {0: 1}, Faulty(), int, Reason("none", {})]
+     ((0, np.int8(1)),), (("0", 1),), ((0, 1, 2),), ((None, None),), {0: 1}, Faulty(), int,
+     Reason(ReasonKind("none"), {})]
 )  # fmt: skip
 keys = st.sampled_from(["a", "b", "r", "nobody", "", None, 3, ("a",)])
 parts = ["others_keep", "num_nodes", "fitness", "upper_bound", "valid_until", "outdated_by", "explain", "delays"]

@@ -20,7 +20,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import Autoscaler
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo

@@ -19,7 +19,8 @@ from polluxsim.records.storage import Run
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+    from polluxsim.policies.contract.policy import Policy
+    from polluxsim.policies.contract.view import ClusterView, Decision
     from polluxsim.records.results import Result
 
 CLUSTER = Cluster.uniform(2, 4)

@@ -18,7 +18,8 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Placement
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.tools.free_gpus import pack, remove
 from polluxsim.policies.tools.gangs import schedule_gangs

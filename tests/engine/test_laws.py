@@ -17,7 +17,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.contract.view import traits_of
+from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result, Status
 from polluxsim.workloads.workload import Job, Workload

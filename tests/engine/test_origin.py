@@ -13,7 +13,7 @@ from polluxsim.checks.worlds import Listed, later_job
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven, simulate
+from polluxsim.engine.simulation import Simulation, run_to_end, simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.elastic.cluster_size import Forecast, Scaled
@@ -81,7 +81,7 @@ def test_a_run_begins_with_a_job_that_a_fork_adds_before_the_others() -> None:
     scenario = Scenario(gangs(6000.0), {}, Cluster((8,), node_price=1.0), EngineSettings(restart_delay=0.0))
     run = Simulation(scenario)
     run.fork(Fork(0.0, scenario, added=(Job.rigid("first", 2460.0, 8, 3600.0),)))
-    result = driven(run, Fifo())
+    result = run_to_end(run, Fifo())
     summary = summarise(result)
     assert summary is not None
     assert result.start_time == run.start_time == 2460.0

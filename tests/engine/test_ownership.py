@@ -27,7 +27,7 @@ def part(module: str, name: str, objects: str, methods: str = "") -> Part:
 
 
 JOB = "place lose save_by begin_segment pass_epochs take_agent end_interval end_epoch"
-TABLES = "add move train enter_epoch learn forget_agent alter remove put_before"
+TABLES = "add move train enter_epoch learn forget_agent replace_request remove put_before"
 PARTS = (
     part("state", "State", "state _state"),  # any module may call its transitions, and a run sets its observers
     part("job", "ActiveJob", "job active", JOB),

@@ -18,7 +18,8 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation
-from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux

@@ -32,7 +32,8 @@ from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.contract.view import ClusterView, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result, RoundRecord, Status

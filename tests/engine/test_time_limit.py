@@ -21,7 +21,7 @@ from polluxsim.policies.contract.view import Decision
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.records.folders import difference
 from polluxsim.run.composing import composed
-from polluxsim.run.execution import Execution, resolved
+from polluxsim.run.execution import Execution
 from polluxsim.run.identity import key_of
 from polluxsim.workloads.workload import Job, Workload
 
@@ -157,16 +157,16 @@ class SlowToMake:
 
 
 def test_a_policy_that_hangs_when_it_is_made_is_named() -> None:
-    config = composed({"policy": "fifo", "workload": "one-job"}, {"engine": {"decision_limit": LIMIT}}, 0)
-    config.policy = {"_target_": f"{__name__}.SlowToMake"}
+    spec = composed({"policy": "fifo", "workload": "one-job"}, {"engine": {"decision_limit": LIMIT}}, 0)
+    slow = spec.with_settings("policy", {"_target_": f"{__name__}.SlowToMake"})
     with pytest.raises(PolicyError, match=r"policy SlowToMake was not made within 0\.2 s, .*, line "):
-        Execution(config).simulate()
+        Execution(slow).simulate()
 
 
 def test_the_limit_changes_neither_keys_nor_settings() -> None:
     keys, configs = set(), []
     for limit in (60.0, 1.0, None):
-        config = resolved(composed({"policy": "fifo"}, {"engine": {"decision_limit": limit}}, 0))
+        config = composed({"policy": "fifo"}, {"engine": {"decision_limit": limit}}, 0).config
         keys.add(key_of(config))
         configs.append(config)
     assert len(keys) == 1

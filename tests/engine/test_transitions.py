@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.policies.contract.policy import Policy
+    from polluxsim.policies.contract.view import ClusterView
     from polluxsim.records.results import JobRecord, Result
 
 TWO_NODES = Cluster.uniform(2, 2)

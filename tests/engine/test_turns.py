@@ -17,7 +17,15 @@ from polluxsim.common.errors import InvalidAllocationError, PolicyError, TurnErr
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.contract.view import ClusterView, Decision, JobSnapshot, JobView, Policy, Reason, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
+from polluxsim.policies.contract.view import (
+    ClusterView,
+    Decision,
+    JobSnapshot,
+    JobView,
+    Reason,
+    ReasonKind,
+)
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.records.results import Status
@@ -86,7 +94,7 @@ def test_after_a_bad_decision_the_run_is_where_it_was(given: Drawn, bad: list[Ca
 
 
 def _nonsense(asked: object) -> dict[str, Reason]:
-    return {"nobody": Reason("none", {})}
+    return {"nobody": Reason(ReasonKind("none"), {})}
 
 
 def test_after_a_bad_explanation_the_same_reasons_are_due() -> None:

@@ -11,8 +11,8 @@ from log_samples import SAMPLES
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.formats import json_rows
-from polluxsim.logs.formats.log_rows import read_time
 from polluxsim.logs.formats.philly import STATUSES
+from polluxsim.logs.formats.times import read_time
 from polluxsim.logs.importing import import_trace
 
 JOB = {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from polluxsim.cli.main import main
@@ -150,7 +149,7 @@ def test_a_baseline_may_be_the_name_of_a_configuration(classes: str, baseline: s
 @pytest.mark.parametrize(("wanted", "other"), [("muri-s", "muri-l"), ("autoscale-throughput", "autoscale-goodput")])
 def test_configurations_of_one_class_are_different_baselines(wanted: str, other: str) -> None:
     settings = [composed({"policy": name}, {"policy": {}}, 0) for name in (other, wanted)]
-    runs = [replace(RUNS[0], info={"config": OmegaConf.to_container(each)}) for each in settings]
+    runs = [replace(RUNS[0], info={"config": each.config}) for each in settings]
     assert baseline_first(runs, f"policy={wanted}") == runs[::-1]
     with pytest.raises(InvalidInputError, match="no run is the baseline 'policy=las'"):
         baseline_first(runs, "policy=las")

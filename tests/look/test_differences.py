@@ -14,7 +14,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.settings_tables import as_text, notes, verdict
 from polluxsim.metrics.summary import summarise
@@ -32,6 +32,7 @@ from polluxsim.studies.log_replays import (
 )
 from polluxsim.studies.replayed_jobs import Replay
 from polluxsim.studies.sizing import SizeRequest
+from polluxsim.studies.verdicts import Agreement, ReplayVerdict
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -86,10 +87,12 @@ CASES = [Case("fifo", nodes, 1.0, "off") for nodes in (8, 9)]
 def whatif(*waits: float) -> LogWhatIf:
     request = LogWhatIfRequest(Path("log.parquet"), [8, 9], policies=["fifo"])
     by_case = dict(zip(CASES, waits, strict=True))
-    match = Match("fifo", 64, 0.0, 0.0, 1.0, {}, 0)
+    whole = Agreement("all jobs", 1, 0.0, 0.0, 0.0, 0.0)
+    match = Match("fifo", 64, whole, 1.0, {}, 0)
+    calibration = Calibration([match], np.zeros(1), ReplayVerdict("fifo", 64, whole, [], [], []), Path("calibrated"))
     replays = {case: replay(wait) for case, wait in by_case.items()}
     in_table = {case: (wait, wait) for case, wait in by_case.items()}
-    return LogWhatIf(request, Calibration([match], np.zeros(1)), {}, replays, ["a"], in_table)
+    return LogWhatIf(request, calibration, {}, replays, ["a"], in_table, {"a": 0.0}, {"a"})
 
 
 def replay(wait: float) -> Replay:
@@ -153,7 +156,7 @@ def test_a_job_that_leaves_a_dropped_node_is_restarted_by_a_failure(can_fail: bo
     scenario = Scenario(jobs, {}, Cluster((4, 4, 4)), settings)
     run = Simulation(scenario)
     run.fork(Fork(600.0, scenario, lost_nodes=(0,)))
-    summary = summarise(driven(run, Fifo()))
+    summary = summarise(run_to_end(run, Fifo()))
     assert summary is not None
     assert (summary.outages, summary.restarts, summary.restarts_by_failure) == (1, 0, 1)
 
@@ -166,7 +169,7 @@ def test_gangs_later_in_the_order_are_paused() -> None:
             return schedule_gangs(view, list(view.jobs)[::-1])
 
     jobs = Workload((Job.rigid("first", 60.0, 4, 3000.0), Job.rigid("last", 600.0, 4, 600.0)))
-    result = driven(Simulation(Scenario(jobs, {}, Cluster((4,)), EngineSettings())), LastFirst())
+    result = run_to_end(Simulation(Scenario(jobs, {}, Cluster((4,)), EngineSettings())), LastFirst())
     first, last = result.job_records
     assert last.queueing_delay == 0.0
     assert first.num_restarts == 1

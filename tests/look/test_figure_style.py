@@ -30,7 +30,7 @@ from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
 from polluxsim.records.storage import Run, flat
-from polluxsim.statistics.groups import Group, grouped, is_named, labels_of
+from polluxsim.statistics.groups import RunGroup, grouped, is_named, labels_of
 
 from .report.conftest import write_hand_made
 
@@ -182,7 +182,7 @@ def test_few_lines_are_named_beside_them_and_many_in_a_legend(runs: list[Run]) -
     for line in few.axes[0].get_lines():
         points = line.get_transform().transform(line.get_xydata())
         assert not any(box.contains(x, y) for box in boxes for x, y in points)
-    many = jct_cdf([Group(f"line {i}", "Pollux", (runs[0],)) for i in range(MOST_LABELS + 1)])
+    many = jct_cdf([RunGroup(f"line {i}", "Pollux", (runs[0],)) for i in range(MOST_LABELS + 1)])
     assert [text.get_text() for text in many.legends[0].get_texts()] == [f"line {i}" for i in range(MOST_LABELS + 1)]
 
 
@@ -316,7 +316,7 @@ def test_no_name_hides_a_line(seed: int) -> None:
 
 
 def test_a_long_legend_stands_above_the_panel(runs: list[Run]) -> None:
-    figure = jct_cdf([Group(f"a line with a name of some length, {i}", "Pollux", (runs[0],)) for i in range(12)])
+    figure = jct_cdf([RunGroup(f"a line with a name of some length, {i}", "Pollux", (runs[0],)) for i in range(12)])
     figure.draw_without_rendering()
     panel, names = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
     assert panel.height > 0.5 * panel.width
@@ -324,7 +324,9 @@ def test_a_long_legend_stands_above_the_panel(runs: list[Run]) -> None:
 
 
 def test_a_long_name_has_several_lines_and_leaves_room_for_the_panel(runs: list[Run]) -> None:
-    groups = [Group(f"policy {number}, " + "lost nodes = 1 2 3 4 5 6 " * 4, "Pollux", (runs[0],)) for number in (1, 2)]
+    groups = [
+        RunGroup(f"policy {number}, " + "lost nodes = 1 2 3 4 5 6 " * 4, "Pollux", (runs[0],)) for number in (1, 2)
+    ]
     figure = jct_cdf(groups)
     figure.draw_without_rendering()
     (legend,) = figure.legends
@@ -350,7 +352,7 @@ def test_numbers_on_a_logarithmic_axis_are_few_and_plain(ends: tuple[float, floa
 
 
 def test_a_name_with_dollars_is_no_formula(runs: list[Run]) -> None:
-    groups = [Group(name, name, (run,)) for name, run in zip(("$x^2$", "b"), runs, strict=False)]
+    groups = [RunGroup(name, name, (run,)) for name, run in zip(("$x^2$", "b"), runs, strict=False)]
     names = [text for text in jct_cdf(groups).findobj(Text) if text.get_text() == "$x^2$"]
     assert names
     assert not any(text.get_parse_math() for text in names)

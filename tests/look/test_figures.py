@@ -25,7 +25,7 @@ from polluxsim.records.results import AllocationRecord, JobRecord, Result, Round
 from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.statistics.frames import frame_of
-from polluxsim.statistics.groups import Group, grouped
+from polluxsim.statistics.groups import RunGroup, grouped
 from polluxsim.statistics.job_values import completion_hours
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 
@@ -104,7 +104,7 @@ def test_means_by_application_are_those_of_the_summary(runs: list[Run]) -> None:
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ((x, y),) = lines(figure)
     assert {names[round(place)]: hours * 3600 for hours, place in zip(x, y, strict=True)} == pytest.approx(expected)
-    spread = spreads(Group("", "", (run_of(by_hand()),)))["toy"]
+    spread = spreads(RunGroup("", "", (run_of(by_hand()),)))["toy"]
     assert spread.mean == pytest.approx((30 + 95) / 2 / 3600)  # b counts with its age
     assert spread.low < spread.mean < spread.high
 

@@ -13,7 +13,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import looks
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.plot.distributions import jct_cdf
-from polluxsim.look.report.charts import Shown, charts
+from polluxsim.look.report.charts import ReportRun, charts
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, RoundRecord, Status
 from polluxsim.records.storage import Run
@@ -121,7 +121,7 @@ def test_hours_are_those_of_the_summary(runs: list[Run]) -> None:
 def test_the_report_and_the_figures_show_the_same(runs: list[Run]) -> None:
     """The distribution, point by point, of a run with a job that was cut off too."""
     for run in (*runs[:2], Run("by-hand", {"nodes": [[2, 4]]}, by_hand())):
-        shown = Shown("", run.result, occupancy(run.result, Cluster.uniform(16, 4)), *looks(["FIFO"]))
+        shown = ReportRun("", run.result, occupancy(run.result, Cluster.uniform(16, 4)), *looks(["FIFO"]))
         columns, _ = charts([shown])
         line = jct_cdf(grouped([run])).axes[0].get_lines()[0]
         np.testing.assert_allclose(columns["jct_0"] / 3600, np.asarray(line.get_xdata())[1::2])

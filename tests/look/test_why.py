@@ -11,8 +11,9 @@ from older_runs import forget_files
 
 from polluxsim.cli.main import main
 from polluxsim.look.why.sentences import sentence
-from polluxsim.look.why.story import at, moment, stages
-from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
+from polluxsim.look.why.stages import cluster_at, stages
+from polluxsim.look.why.story import at
+from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, ReasonText, Result, Status
 from polluxsim.records.storage import Run, read_reasons, read_run
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def folder(request: pytest.FixtureRequest, shared_runs: SharedRuns) -> Path:
 
 def test_every_kind_of_reason_has_a_sentence(folder: Path) -> None:
     """Whole, with its figures, and without a word of the program's own."""
+    texts = read_run(folder).result.reason_texts
     for record in read_reasons(folder) or ():
-        text = sentence(record)
-        assert "the policy says" not in text
+        text = sentence(record, texts)
+        assert "gives the reason" not in text
         assert text.endswith(".")
         assert not re.search(r"_|nan|inf|None|\{|\}", text.replace(" infinity", "")), text
 
@@ -134,8 +136,8 @@ def test_the_facts_of_a_small_run_by_hand() -> None:
     assert shrank.taken_by == Counter(b=2)
     assert shrank.batch_sizes == (20, 30)
     assert stages(run, run.result.job_records[1])[-1].given_by == Counter(a=2)
-    assert moment(run, 199.0).holders == {"a": 2, "b": 2}
-    assert moment(run, 200.0).holders == {"a": 2}
+    assert cluster_at(run, 199.0).gpus_of == {"a": 2, "b": 2}
+    assert cluster_at(run, 200.0).gpus_of == {"a": 2}
     text = at(run, (), run.result.job_records[0], 150.0)
     assert "At 0:02:30 a holds 2 GPUs of node 0, since 0:02:00." in text
     assert "shrank from 4 to 2 GPUs of node 0, batch size 20 to 30; gave way to b (2)" in text
@@ -145,11 +147,12 @@ def test_the_facts_of_a_small_run_by_hand() -> None:
     assert "The run ended at 0:05:00" in at(run, (), run.result.job_records[0], 301.0)
 
 
-def test_reasons_of_policies_that_are_not_ours_are_said_as_they_are() -> None:
+def test_reasons_without_a_sentence_are_printed_with_their_numbers() -> None:
     record = ReasonRecord(60.0, "a", "too-greedy", (("greed", 0.5), ("gpus", 3.0)), ("b", "a"))
-    assert sentence(record) == "the policy says: too-greedy (greed = 0.5; gpus = 3 GPUs; jobs b, this job itself)."
-    assert sentence(record._replace(kind="gang-fits")).startswith("the policy says: gang-fits (greed")
-    assert sentence(ReasonRecord(0.0, "a", "luck", (), ())) == "the policy says: luck."
+    said = "The policy gives the reason too-greedy (greed = 0.5; gpus = 3 GPUs; jobs b, this job itself)."
+    for template in ("", "It lacks {nodes:node}.", "It has {gpus", "It has [{gpus:GPU}.", "It has {gpus.real}."):
+        assert sentence(record, {"too-greedy": ReasonText(template, {"gpus": "GPUs"})}) == said
+    assert sentence(ReasonRecord(0.0, "a", "luck", (), ()), {}) == "The policy gives the reason luck."
 
 
 def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,4 +194,6 @@ def test_a_rejected_job_has_the_reason_of_its_rejection(tmp_path: Path, capsys: 
     capsys.readouterr()
     for time in ([], ["--at", "60"]):
         assert main(["why", str(tmp_path / "run"), "late", *time]) == 0
-        assert "It is not admitted: even alone it would be complete at" in " ".join(capsys.readouterr().out.split())
+        assert "The policy rejects the job, because it would be complete at" in " ".join(
+            capsys.readouterr().out.split()
+        )

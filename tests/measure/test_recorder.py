@@ -14,7 +14,7 @@ from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.cli.main import main
 from polluxsim.common.errors import PolluxSimError
-from polluxsim.measure import NoiseScale, Recorder
+from polluxsim.measure import NoiseScaleEstimate, Recorder
 
 DIMENSIONS, SPREAD = 10, 3.0
 M0 = 32
@@ -60,7 +60,7 @@ class Regression:
         return whole
 
 
-def estimate(seed: int, steps: int = 200, batch_size: int = 64) -> NoiseScale:
+def estimate(seed: int, steps: int = 200, batch_size: int = 64) -> NoiseScaleEstimate:
     loop, recorder = Regression(seed), Recorder("linear", M0)
     for _ in range(steps):
         loop.step(recorder, batch_size)
@@ -85,7 +85,7 @@ def test_the_noise_scale_is_the_same_from_any_batch_size(batch_size):
     assert abs(noise.value - true_noise_scale(4.0)) < 3 * noise.standard_error < 0.3 * noise.value
 
 
-def train(recorder: Recorder, clock: Clock, batch_size: int, epochs: int = 5) -> list[NoiseScale]:
+def train(recorder: Recorder, clock: Clock, batch_size: int, epochs: int = 5) -> list[NoiseScaleEstimate]:
     """Train in epochs of about 20 M0-steps of progress, then time steps on one to four GPUs."""
     loop, noises = Regression(7), []
     for _ in range(epochs):
@@ -112,7 +112,7 @@ def test_fit_makes_a_card_of_what_was_recorded_and_a_job_runs_on_it(tmp_path: Pa
         recorder = Recorder("linear", M0, clock)
         noises = train(recorder, clock, batch_size)
         recorder.write(tmp_path / "measured", title="Linear regression", optimizer="SGD")
-    assert main(["profile", "fit", str(tmp_path / "measured"), str(tmp_path / "cards")]) == 0
+    assert main(["profile", "fit", str(tmp_path / "measured"), "-o", str(tmp_path / "cards")]) == 0
     assert "wrote" in capsys.readouterr().out
     card = read_card(tmp_path / "cards" / "linear.yaml")
     assert (card.about.title, card.about.optimizer) == ("Linear regression", "SGD")

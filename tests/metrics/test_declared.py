@@ -48,7 +48,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         plan = [
             (*SMALL, *OWN, f"policy={policy}", f"seed={seed}") for policy in ("fifo", "tiresias") for seed in (0, 1)
         ]
-        composing = composer((), ())
+        composing = composer()
         entries = [entry_of(overrides, composing.compose(overrides), folder / "S") for overrides in plan]
         complete(entries, folder / "S", HereAndNow())
     return folder / "S"

@@ -19,7 +19,7 @@ from polluxsim.engine.progress import Holding
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import GroundTruth
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.look.side_by_side import compared_cells
@@ -84,7 +84,7 @@ def test_a_job_alone_takes_what_the_engine_takes(
     policy = Constant(gpus, adaptive=True)
     (record,) = simulate(Workload((job,)), measured_profiles, CLUSTER, policy, settings=rules).job_records
     placement = pack(CLUSTER.gpus_per_node, gpus)
-    alone = run_alone(job, Truth(profile), AdaptiveAgent(profile.application), placement, "any", rules)
+    alone = run_alone(job, GroundTruth(profile), AdaptiveAgent(profile.application), placement, "any", rules)
     assert record.jct == pytest.approx(rules.round_interval + alone, rel=1e-9)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hydra.utils import get_object, instantiate
+from hydra.utils import get_object
 from perturbed_schedulers import CASES, UNCHANGED, WIDTHS, Case, Job, run, study_of, turned
 
 from polluxsim.cli.main import main, parsed
@@ -19,6 +19,7 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
+from polluxsim.run.building import load
 from polluxsim.statistics.estimates import Estimate, Measured
 from polluxsim.studies.paper.conformance import conformance_cells, left_out, why_not
 from polluxsim.studies.paper.experiments import (
@@ -28,7 +29,15 @@ from polluxsim.studies.paper.experiments import (
     other_systems,
     read_experiment,
 )
-from polluxsim.studies.paper.published import Finding, Kind, Published, Rule, Verdict, difference, judge
+from polluxsim.studies.paper.published import (
+    Published,
+    PublishedFinding,
+    RuleKind,
+    Verdict,
+    VerdictRule,
+    difference,
+    judge,
+)
 from polluxsim.studies.paper.published_runs import (
     CORRELATION,
     MEDIAN_DIFFERENCE,
@@ -110,7 +119,7 @@ def test_a_number_that_is_not_judged_is_no_number_that_did_not_run() -> None:
         (None, Verdict("not run", None), "not run"),
         (measured, Verdict("off", False), "not met"),
     ):
-        finding = Finding(row, ours, row.measured, verdict)
+        finding = PublishedFinding(row, ours, row.measured, verdict)
         assert conformance_cells("Pollux", finding)[-1] == words
         assert len(why_not([("Pollux", finding)])) == (words == "not met")
 
@@ -171,7 +180,7 @@ def test_every_system_has_its_values_and_its_command() -> None:
         assert {row.arm for row in experiment.published} == {arm.name for arm in experiment.arms}
         # Gandiva's published simulator passes no turns between arrivals: said beside ours, and not judged.
         judged = [row for row in experiment.published if row.arm != "Gandiva"]
-        assert all(row.by_simulator == (row.measured.kind is not Kind.NONE) for row in judged)
+        assert all(row.by_simulator == (row.measured.kind is not RuleKind.NONE) for row in judged)
 
 
 def test_gangs_of_sias_experiment_fit_on_every_type(tmp_path: Path) -> None:
@@ -180,7 +189,8 @@ def test_gangs_of_sias_experiment_fit_on_every_type(tmp_path: Path) -> None:
     runs = {run.arm.name: run for run in planned(sia, Inputs(), 1).runs}
     assert set(runs) == {f"{system} {load}" for system in ("Gavel", "Pollux", "Sia") for load in ("1", "1.6")}
     for name, count in (("Gavel 1", 160), ("Gavel 1.6", 256)):
-        jobs = instantiate(composer().compose(runs[name].overrides).workload).load(Inputs().load_profiles())
+        spec = composer().compose(runs[name].overrides)
+        jobs = load(spec.config, "workload", Inputs().load_profiles())
         assert len(jobs.jobs) == count
         assert max(job.num_replicas for job in jobs.jobs) == 16
     (tmp_path / "workloads").mkdir()
@@ -191,7 +201,7 @@ def test_gangs_of_sias_experiment_fit_on_every_type(tmp_path: Path) -> None:
 
 def test_points_are_of_the_share_itself() -> None:
     """Three points of 11.8 % are not three per cent of them."""
-    rule = Rule(Kind.POINTS, 0.03)
+    rule = VerdictRule(RuleKind.POINTS, 0.03)
     row = Published("deadlines met", "a", "", 11.8, "%", rule, rule, "", "simulator")
     verdicts = {ours: judge(Estimate(ours, None, None), row, rule) for ours in (0.1, 0.147, 0.15)}
     assert [verdict.passed for verdict in verdicts.values()] == [True, True, False]
@@ -199,7 +209,9 @@ def test_points_are_of_the_share_itself() -> None:
     assert difference(0.15, row) == pytest.approx(0.032)
 
 
-def judged(ours: dict[str, float], published: dict[str, float], rules: dict[str, Rule]) -> dict[str, bool | None]:
+def judged(
+    ours: dict[str, float], published: dict[str, float], rules: dict[str, VerdictRule]
+) -> dict[str, bool | None]:
     """Judge the comparison of single jobs, with 1 as published correlation and share of jobs, and 0 as differences."""
     found = compare_job_times(ours, published)
     best = {SAME_JOBS: 100.0, CORRELATION: 100.0, MEDIAN_DIFFERENCE: 0.0, P90_DIFFERENCE: 0.0}
@@ -211,10 +223,10 @@ def judged(ours: dict[str, float], published: dict[str, float], rules: dict[str,
 
 JOBS = {f"job-{number}": 60.0 * 1.2**number for number in range(40)}
 RULES = {
-    SAME_JOBS: Rule(Kind.WITHIN, 0.005),
-    CORRELATION: Rule(Kind.WITHIN, 0.005),
-    MEDIAN_DIFFERENCE: Rule(Kind.POINTS, 0.005),
-    P90_DIFFERENCE: Rule(Kind.POINTS, 0.01),
+    SAME_JOBS: VerdictRule(RuleKind.WITHIN, 0.005),
+    CORRELATION: VerdictRule(RuleKind.WITHIN, 0.005),
+    MEDIAN_DIFFERENCE: VerdictRule(RuleKind.POINTS, 0.005),
+    P90_DIFFERENCE: VerdictRule(RuleKind.POINTS, 0.01),
 }
 
 
@@ -285,7 +297,7 @@ def test_times_of_single_jobs_are_judged_where_they_are_at_hand(tmp_path: Path) 
 
 def test_every_scheduler_with_published_numbers_has_three_perturbations() -> None:
     for name in other_systems():
-        arms = {row.arm for row in read_experiment(name).published if row.measured.kind is not Kind.NONE}
+        arms = {row.arm for row in read_experiment(name).published if row.measured.kind is not RuleKind.NONE}
         cases = [case for case in CASES if case.system == name]
         covered = {scheduler_of(arm) for case in cases for arm in case.arms}
         assert {scheduler_of(arm) for arm in arms} <= covered | NOT_PERTURBED, name

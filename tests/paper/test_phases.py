@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polluxsim.look.plot.job_life import Curve, Life
+from polluxsim.look.plot.job_life import Life, StepCurve
 from polluxsim.studies.paper.measures import phases
 
 
-def curve(edges: list[float], values: list[float]) -> Curve:
-    return Curve(np.array(edges, dtype=float), np.array(values, dtype=float))
+def curve(edges: list[float], values: list[float]) -> StepCurve:
+    return StepCurve(np.array(edges, dtype=float), np.array(values, dtype=float))
 
 
 def test_phases_are_cut_by_contention_and_averaged_over_time() -> None:

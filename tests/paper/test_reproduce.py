@@ -17,7 +17,7 @@ from polluxsim.common.errors import SweepError
 from polluxsim.common.shipped import shipped
 from polluxsim.studies.paper.experiments import Inputs, experiment_names, other_systems, read_experiment
 from polluxsim.studies.paper.measures import times
-from polluxsim.studies.paper.runs import Place, Planned, planned
+from polluxsim.studies.paper.runs import Planned, RunPlace, planned
 
 OWNED = ["table1", "table2", "fig1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8a", "fig8b", "fig8c", "fidelity"]
 FIGURES = {*OWNED, "fig8a-comparison", "fidelity-comparison"} - {"fig6"}  # four jobs make no crowd
@@ -133,7 +133,7 @@ def test_results_are_written_one_by_one_and_what_cannot_be_made_is_told_first(
 def test_an_experiment_that_fails_leaves_the_others_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(plan: list[Planned], place: Place) -> dict[str, Path]:
+    def fails(plan: list[Planned], place: RunPlace) -> dict[str, Path]:
         if plan:
             raise SweepError("the disk is full")
         return {}

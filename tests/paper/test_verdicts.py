@@ -19,9 +19,9 @@ from polluxsim.studies.paper.published import (
     COLUMNS,
     EQUAL,
     KNOWN,
-    Kind,
     Published,
-    Rule,
+    RuleKind,
+    VerdictRule,
     compare,
     findings_frame,
     judge,
@@ -30,31 +30,31 @@ from polluxsim.studies.paper.published import (
 )
 from polluxsim.studies.paper.verdict_tables import failed, notes, table_cells, verdict_markdown
 
-NONE = Rule(Kind.NONE)
-WITHIN_3 = Rule(Kind.WITHIN, 0.03)
+NONE = VerdictRule(RuleKind.NONE)
+WITHIN_3 = VerdictRule(RuleKind.WITHIN, 0.03)
 ROW = Published("average JCT", "a", "", 2.0, "h", WITHIN_3, NONE, "", "simulator", step=1.0)
 
 
 @pytest.mark.parametrize(
     ("ours", "published", "rule", "words", "passed"),
     [
-        (1.122 * 3600, 1.122, Rule(Kind.EXACT), "equal", True),
-        (1.1224 * 3600, 1.122, Rule(Kind.EXACT), "equal", True),
-        (1.1226 * 3600, 1.122, Rule(Kind.EXACT), "not equal", False),
+        (1.122 * 3600, 1.122, VerdictRule(RuleKind.EXACT), "equal", True),
+        (1.1224 * 3600, 1.122, VerdictRule(RuleKind.EXACT), "equal", True),
+        (1.1226 * 3600, 1.122, VerdictRule(RuleKind.EXACT), "not equal", False),
         (102.9 * 3600, 100.0, WITHIN_3, "within 3 %", True),
         (96.9 * 3600, 100.0, WITHIN_3, "outside 3 %", False),
-        (3600.1, 1.0, Rule(Kind.ABOVE), "holds", True),
-        (3600.0, 1.0, Rule(Kind.ABOVE), "does not hold", False),
-        (3599.9, 1.0, Rule(Kind.BELOW), "holds", True),
-        (3600.0, 1.0, Rule(Kind.BELOW), "does not hold", False),
-        (0.99 * 3600, 0.99, Rule(Kind.AT_LEAST), "holds", True),
-        (0.98 * 3600, 0.99, Rule(Kind.AT_LEAST), "does not hold", False),
-        (0.1 * 3600, 0.1, Rule(Kind.AT_MOST), "holds", True),
-        (0.11 * 3600, 0.1, Rule(Kind.AT_MOST), "does not hold", False),
+        (3600.1, 1.0, VerdictRule(RuleKind.ABOVE), "holds", True),
+        (3600.0, 1.0, VerdictRule(RuleKind.ABOVE), "does not hold", False),
+        (3599.9, 1.0, VerdictRule(RuleKind.BELOW), "holds", True),
+        (3600.0, 1.0, VerdictRule(RuleKind.BELOW), "does not hold", False),
+        (0.99 * 3600, 0.99, VerdictRule(RuleKind.AT_LEAST), "holds", True),
+        (0.98 * 3600, 0.99, VerdictRule(RuleKind.AT_LEAST), "does not hold", False),
+        (0.1 * 3600, 0.1, VerdictRule(RuleKind.AT_MOST), "holds", True),
+        (0.11 * 3600, 0.1, VerdictRule(RuleKind.AT_MOST), "does not hold", False),
         (7.0, 1.0, NONE, "–", None),
     ],
 )
-def test_verdicts(ours: float, published: float, rule: Rule, words: str, passed: bool | None) -> None:
+def test_verdicts(ours: float, published: float, rule: VerdictRule, words: str, passed: bool | None) -> None:
     assert judge(Estimate(ours, None, None), replace(ROW, value=published, step=0.001), rule) == (words, passed)
 
 
@@ -74,14 +74,14 @@ def test_a_published_change_lies_in_our_interval_or_within_a_share_of_itself(
     estimate: Estimate, width: float, words: str, passed: bool | None
 ) -> None:
     row = replace(ROW, value=-43.0, unit="%", against="b")
-    assert judge(estimate, row, Rule(Kind.INTERVAL, width)) == (words, passed)
+    assert judge(estimate, row, VerdictRule(RuleKind.INTERVAL, width)) == (words, passed)
 
 
 @pytest.mark.parametrize(("equal", "verdict"), [(160, ("320 of 320 equal", True)), (159, ("319 of 320 equal", False))])
 def test_every_job_counts(equal: int, verdict: tuple[str, bool]) -> None:
     counts = [(KNOWN, "1", 160), (EQUAL, "1", equal), (KNOWN, "2", 160), (EQUAL, "2", 160)]
     found = Samples(Sample(metric, "a", value, workload) for metric, workload, value in counts)
-    row = replace(ROW, metric=EQUAL, value=0.0, unit="jobs", measured=Rule(Kind.EVERY_JOB))
+    row = replace(ROW, metric=EQUAL, value=0.0, unit="jobs", measured=VerdictRule(RuleKind.EVERY_JOB))
     (finding,) = compare(found, [row], must_match=True)
     assert finding.verdict == verdict
     assert finding.published.value == 320
@@ -126,7 +126,7 @@ def test_findings_say_what_was_not_run_and_what_was_cut_off() -> None:
 
 
 def test_a_tables_row_holds_the_papers_and_the_simulators_value() -> None:
-    paper = replace(ROW, value=3.0, measured=Rule(Kind.AT_MOST), source="paper, Table 2")
+    paper = replace(ROW, value=3.0, measured=VerdictRule(RuleKind.AT_MOST), source="paper, Table 2")
     findings = compare(samples(("a", "1", 0, 7236.0)), [paper, ROW], must_match=True)
     cells = ["average JCT, a", "2.010 h", "–", "≤ 3.000 h", "", "holds", "2.000 h", "+0.50 %", "within 3 %"]
     assert table_cells(findings) == [cells]
@@ -192,7 +192,7 @@ def test_a_bad_row_of_published_values_is_named(tmp_path: Path, column: str, val
 
 def test_the_dumbbell_chart_has_every_value_once_in_the_panels_unit() -> None:
     paper = replace(ROW, value=3.0, source="paper, Table 2")
-    bound = replace(ROW, arm="b", value=100.0, measured=Rule(Kind.AT_MOST), source="paper, Table 2")
+    bound = replace(ROW, arm="b", value=100.0, measured=VerdictRule(RuleKind.AT_MOST), source="paper, Table 2")
     rng = np.random.default_rng(0)
     values = [("a", str(k), 0, 7200.0 + rng.random()) for k in range(7)] + [("b", "1", 0, 9000.0)]
     findings = compare(samples(*values), [paper, ROW, bound], must_match=True)
@@ -217,7 +217,7 @@ def test_a_percentile_above_an_unfinished_job_is_infinite() -> None:
 
 def test_units_in_brackets_are_in_the_table_of_a_conformance() -> None:
     name = "first noise scale [examples]"
-    row = Published(name, "imagenet", "", 1.0, "1", Rule(Kind.EXACT), NONE, "", "simulator")
+    row = Published(name, "imagenet", "", 1.0, "1", VerdictRule(RuleKind.EXACT), NONE, "", "simulator")
     (finding,) = compare(Samples([Sample(name, "imagenet", 1.0)]), [row], must_match=True)
     console = Console(width=150)
     with console.capture() as captured:

@@ -18,9 +18,9 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.contract.view import Policy
-from polluxsim.policies.typed.gangs_by_type import Hadar, Prices, Queue, Venn, bids, outcomes, owned_types
-from polluxsim.policies.typed.linear_programmes import Demand
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.typed.gangs_by_type import GangQueue, Hadar, Prices, Venn, beam_search, outcomes, owned_types
+from polluxsim.policies.typed.linear_programmes import TypedDemand
 from polluxsim.workloads.workload import Job
 
 UTILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5, 40.0])
@@ -36,8 +36,8 @@ def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
     usable = utilities[utilities.any(axis=1)]
     if not len(usable):
         return
-    queue = Queue(usable, np.ones(len(usable)), gpus, [None] * len(usable))
-    made = bids(queue, Prices(queue.utilities_per_gpu, gpus, eta), 1)
+    queue = GangQueue(usable, np.ones(len(usable)), gpus, [None] * len(usable))
+    made = beam_search(queue, Prices(queue.utilities_per_gpu, gpus, eta), 1)
     ours = sum(usable[job, bid.gpu_type] for job, bid in made.items() if bid.gpu_type is not None)
     best = max(
         sum(usable[job, gpu_type] for job, gpu_type in enumerate(choice) if gpu_type < 2)
@@ -53,13 +53,13 @@ def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
 @given(demands(), st.floats(1.1, 50), st.data())
 @draws(50)
 def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
-    demand: Demand, eta: float, data: st.DataObject
+    demand: TypedDemand, eta: float, data: st.DataObject
 ) -> None:
     """The rule written down once more, GPU by GPU, where nobody is passed over."""
     utilities, free = 1 / demand.left[:, None] * demand.speeds, demand.gpus.copy()
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
-    queue = Queue(utilities, demand.widths, demand.gpus, here)
-    each, made = queue.utilities_per_gpu, bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
+    queue = GangQueue(utilities, demand.widths, demand.gpus, here)
+    each, made = queue.utilities_per_gpu, beam_search(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
     assert [max(each[job]) for job in made] == sorted(each.max(axis=1), reverse=True)
     for job, bid in made.items():
         payoffs = {}
@@ -84,7 +84,7 @@ def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     assert any(bid.gpu_type is not None for bid in made.values())  # GPUs are never idle while somebody waits for all
 
 
-def payoff_of(queue: Queue, eta: float, passed_over: set[int]) -> float:
+def payoff_of(queue: GangQueue, eta: float, passed_over: set[int]) -> float:
     """Return the sum of payoffs where these jobs are passed over, the rule written down once more."""
     free, total = queue.gpus.copy(), 0.0
     for job in sorted(range(len(queue.widths)), key=lambda job: -max(queue.utilities_per_gpu[job])):
@@ -106,12 +106,14 @@ def payoff_of(queue: Queue, eta: float, passed_over: set[int]) -> float:
 
 @given(demands(), st.floats(1.1, 50), st.data())
 @draws(75)
-def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta: float, data: st.DataObject) -> None:
+def test_jobs_are_passed_over_such_that_payoffs_come_to_most(
+    demand: TypedDemand, eta: float, data: st.DataObject
+) -> None:
     """Brute force over who is passed over."""
     utilities = 1 / demand.left[:, None] * demand.speeds
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
-    queue = Queue(utilities, demand.widths, demand.gpus, here)
-    made = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 10_000)
+    queue = GangQueue(utilities, demand.widths, demand.gpus, here)
+    made = beam_search(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 10_000)
     ours = payoff_of(queue, eta, {job for job, bid in made.items() if bid.gpu_type is None})
     jobs = range(len(utilities))
     best = max(
@@ -119,19 +121,19 @@ def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta
         for choice in product((False, True), repeat=len(jobs))
     )
     assert ours == pytest.approx(best, rel=1e-6)
-    greedy = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
+    greedy = beam_search(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
     assert ours >= payoff_of(queue, eta, {job for job, bid in greedy.items() if bid.gpu_type is None}) * (1 - 1e-9)
 
 
 def test_a_wide_job_is_passed_over_for_two_that_are_worth_more_together() -> None:
     """By hand: 4 GPUs, of which the first job takes 3 at the highest worth for each, and the others 2 each."""
-    queue = Queue(np.array([[3.3], [2.0], [2.0]]), np.array([3.0, 2.0, 2.0]), np.array([4.0]), [None] * 3)
+    queue = GangQueue(np.array([[3.3], [2.0], [2.0]]), np.array([3.0, 2.0, 2.0]), np.array([4.0]), [None] * 3)
     prices = Prices(queue.utilities_per_gpu, queue.gpus, 50.0)
-    assert [bid.gpu_type for bid in bids(queue, prices, 1).values()] == [0, None, None]
-    assert [(job, bid.gpu_type) for job, bid in bids(queue, prices, 64).items()] == [(0, None), (1, 0), (2, 0)]
-    assert bids(queue, prices, 64)[0].worth > 1
+    assert [bid.gpu_type for bid in beam_search(queue, prices, 1).values()] == [0, None, None]
+    assert [(job, bid.gpu_type) for job, bid in beam_search(queue, prices, 64).items()] == [(0, None), (1, 0), (2, 0)]
+    assert beam_search(queue, prices, 64)[0].worth > 1
     kept = queue._replace(held=[0, None, None])
-    assert [bid.gpu_type for bid in bids(kept, prices, 64).values()] == [0, None, None]
+    assert [bid.gpu_type for bid in beam_search(kept, prices, 64).values()] == [0, None, None]
 
 
 def test_prices_go_from_least_to_most_utility() -> None:
@@ -176,7 +178,7 @@ def test_scarce_types_go_first_and_overlaps_to_the_longer_queue(
 
 @given(demands())
 @draws(50)
-def test_venn_leaves_nothing_that_somebody_could_use(demand: Demand) -> None:
+def test_venn_leaves_nothing_that_somebody_could_use(demand: TypedDemand) -> None:
     turns = dict(outcomes(demand, [None] * len(demand.jobs)))
     free = demand.gpus.copy()
     for job, turn in turns.items():
@@ -225,10 +227,10 @@ def test_the_unit_of_time_changes_no_bid(clock: float) -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):
         utilities = rng.choice([1.0, 0.9, 0.3], size=(6, 2))
-        queue = Queue(utilities, rng.integers(1, 5, size=6).astype(float), np.array([4.0, 6.0]), [None] * 6)
+        queue = GangQueue(utilities, rng.integers(1, 5, size=6).astype(float), np.array([4.0, 6.0]), [None] * 6)
         scaled = queue._replace(utilities=utilities / clock)
         types = []
         for each in (queue, scaled):
-            made = bids(each, Prices(each.utilities_per_gpu, each.gpus, 4.0), 64)
+            made = beam_search(each, Prices(each.utilities_per_gpu, each.gpus, 4.0), 64)
             types.append([(job, bid.gpu_type) for job, bid in made.items()])
         assert types[0] == types[1]

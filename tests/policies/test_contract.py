@@ -19,9 +19,9 @@ from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
-from polluxsim.engine.simulation import Simulation, driven, simulate
+from polluxsim.engine.simulation import Simulation, run_to_end, simulate
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.contract.view import traits_of
+from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.tools.free_gpus import pack
 
@@ -70,7 +70,7 @@ def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over:
     first = Fifo()
     while (view := run.advance(before=takes_over)) is not None:
         run.commit(first.allocate(view, run.rng))
-    result = driven(run, policy)
+    result = run_to_end(run, policy)
     by_name = {job.job: job for job in result.job_records}
     assert by_name["1"].start_time is None
     assert all(by_name[name].completion_time is not None for name in ("0", "2", "3", "late"))

@@ -18,8 +18,8 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
-from polluxsim.policies.contract.view import traits_of
-from polluxsim.policies.reserving.easy import Multifactor
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.tenants.fairness import FairQueues
 from polluxsim.workloads.job import Job
@@ -28,7 +28,7 @@ from polluxsim.workloads.workload import Workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.policies.contract.policy import Policy
     from polluxsim.records.results import Result
 
 SHARING = {"antman": Leftovers(), "muri-s": Interleaved(), "muri-l": Interleaved()}

@@ -20,15 +20,16 @@ from polluxsim.common.errors import InvalidAllocationError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven, simulate
+from polluxsim.engine.simulation import Simulation, run_to_end, simulate
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.side_by_side import compared_cells
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.models.profile import StepTime
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
-from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow, Plan, following
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision
+from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow, GpuPlan, following
 from polluxsim.policies.ordered.attained_service import TiresiasL
 from polluxsim.policies.ordered.classic import EarliestDeadline, Fifo, Srtf
 from polluxsim.records.results import Result, Status
@@ -231,17 +232,17 @@ def test_elasticflow_keeps_more_deadlines_than_the_rest(seed: int) -> None:
         (
             ElasticEdf(),
             "never",
-            "with its deadline at 0:03:20; of the 4 GPUs left when its turn came it gets 4, as many",
+            "with its deadline at 0:03:20. When its turn comes, 4 GPUs are left, and it gets 4, the",
         ),
-        (ElasticEdf(), "soon", "with its deadline at 0:08:20; of the 0 GPUs left when its turn came it can use none"),
+        (ElasticEdf(), "soon", "with its deadline at 0:08:20. When its turn comes, no GPU is left."),
         (
             ElasticFlow(),
             "soon",
-            "to meet its deadline at 0:08:20: by the plan it has 0 GPUs now and is complete at 0:07",
+            "to meet its deadline at 0:08:20. By its plan, the job waits now and is complete at 0:07",
         ),
-        (ElasticFlow(), "never", "even alone it would be complete at 0:04:20 only, after its deadline at 0:03:20"),
-        (ElasticFlow(), "none", "It was admitted without a deadline"),
-        (ElasticFlow(), "crowded", "It is not admitted: no plan keeps its deadline at 0:04:00 and those of all jobs"),
+        (ElasticFlow(), "never", "it would be complete at 0:04:20 even alone, after its deadline at 0:03:20"),
+        (ElasticFlow(), "none", "The job has no deadline. By its plan"),
+        (ElasticFlow(), "crowded", "no plan meets its deadline at 0:04:00 and the deadlines of all admitted jobs."),
     ],
 )
 def test_why_says_what_is_promised(policy: Policy, job: str, words: str) -> None:
@@ -250,9 +251,10 @@ def test_why_says_what_is_promised(policy: Policy, job: str, words: str) -> None
         elastic("tight", 30.0, 525.0, 240.0), elastic("crowded", 40.0, 525.0, 240.0),
     )  # fmt: skip
     start = begun(toy_workload(*jobs), Cluster.uniform(1, 4), policy, RULES)
-    first = next(record for record in ended(start, policy).reason_records if record.job == job)
-    assert words in sentence(first)
-    assert "the policy says" not in sentence(first)
+    result = ended(start, policy)
+    first = next(record for record in result.reason_records if record.job == job)
+    assert words in sentence(first, result.reason_texts)
+    assert "gives the reason" not in sentence(first, result.reason_texts)
 
 
 @pytest.mark.parametrize("time", [300.0, 360.0, 420.0, 480.0])
@@ -271,7 +273,7 @@ def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: 
     while (view := going.advance(before=time)) is not None:
         going.commit(fifo.allocate(view, going.rng))
     going.fork(Fork(time, then, has_new_policy=True))
-    result = driven(going, ElasticFlow())
+    result = run_to_end(going, ElasticFlow())
     assert {job.job: job.status for job in result.job_records} == {
         "runs": Status.COMPLETED, "waits": Status.REJECTED, "none": Status.COMPLETED,
     }  # fmt: skip
@@ -295,6 +297,6 @@ def test_jobs_without_a_deadline_begin_small_so_that_all_can() -> None:
 
 
 def test_what_is_left_of_a_plan_begins_now() -> None:
-    plan = Plan(((0.0, 2), (60.0, 0), (120.0, 4)), 300.0)
-    assert following(plan, 60.0) == Plan(((60.0, 0), (120.0, 4)), 300.0)
-    assert following(plan, 200.0) == Plan(((200.0, 4),), 300.0)
+    plan = GpuPlan(((0.0, 2), (60.0, 0), (120.0, 4)), 300.0)
+    assert following(plan, 60.0) == GpuPlan(((60.0, 0), (120.0, 4)), 300.0)
+    assert following(plan, 200.0) == GpuPlan(((200.0, 4),), 300.0)

@@ -16,7 +16,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven, simulate
+from polluxsim.engine.simulation import Simulation, run_to_end, simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.ordered.classic import Fifo
@@ -171,7 +171,7 @@ def test_a_job_that_runs_elsewhere_by_another_policy_holds_nobody_up() -> None:
     assert view is not None
     going.commit(Fifo().allocate(view, going.rng))
     going.fork(Fork(120.0, then, has_new_policy=True))
-    result = driven(going, DominantResourceFairness())
+    result = run_to_end(going, DominantResourceFairness())
     assert [record.status for record in result.job_records] == [Status.COMPLETED] * 2
 
 
@@ -185,10 +185,14 @@ def test_by_users_and_without_cpus_it_shares_gpus() -> None:
 
 def test_reasons_are_sentences() -> None:
     result = run(Job.rigid("wide", 0.0, 1, 600.0, cpus=100.0), Job.rigid("next", 0.0, 1, 600.0, cpus=60.0))
-    said = {record.job: sentence(record) for record in result.reason_records if record.time == 60.0}
-    assert said["wide"].startswith("It has 1 GPU with 100 CPUs and 2.5 % of all memory, because no queue or")
+    said = {
+        record.job: sentence(record, result.reason_texts) for record in result.reason_records if record.time == 60.0
+    }
+    assert said["wide"].startswith(
+        "The job gets 1 GPU with 100 CPUs and 2.5 % of all memory, because its queue or user had the lowest"
+    )
     assert said["next"].startswith(
-        "It needs 1 GPU with 60 CPUs and 2.5 % of all memory, and those before it left too little"
+        "The job needs 1 GPU with 60 CPUs and 2.5 % of all memory, and the jobs before it left too little"
     )
 
 

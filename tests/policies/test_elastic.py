@@ -18,7 +18,8 @@ from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import Changes, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import Changes
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
 from polluxsim.policies.elastic.true_times import (
     Afs,
@@ -177,26 +178,35 @@ def test_jsa_lets_no_job_overtake() -> None:
         (
             Proportional(),
             "a",
-            "It gets 2 GPUs: its user asked for 1, which comes to 2.00 in proportion, and it can",
+            "for 1 GPU comes to 2.00, and the job can use at most 6. In whole GPUs, it gets 2.",
         ),
-        (Afs(), "a", "It won 3 GPUs against the other jobs, with 0:04:10 left on them; the last GPU went to b, by"),
+        (Afs(), "a", "This job won 3 GPUs, and has 0:04:10 left to run. The last GPU went to b."),
         (
             EffectiveScaling(),
             "a",
-            "It gets 3 GPUs, as all speedups add up to most so: its speedup over its least",
+            "The policy maximises the sum of all speedups. With 3 GPUs the job runs 2.40 times",
         ),
-        (Themis(), "a", "It has 6 GPUs on lease until 0:21:00, with which it would end at 1.01 times"),
-        (Themis(), "b", "have the GPUs on lease; a lease later it would end at "),
-        (EffectiveScaling(), "late", "It waits: those before it leave 4 GPUs, fewer than it needs at least."),
+        (
+            Themis(),
+            "a",
+            "until 0:21:00. With these GPUs, the job would end at 1.01 times",
+        ),
+        (Themis(), "b", "If this job gets GPUs one lease later, it ends at "),
+        (
+            EffectiveScaling(),
+            "late",
+            "Only 4 GPUs are left for the job, fewer than the smallest number on which",
+        ),
     ],
 )
 def test_why_says_how_gpus_were_dealt(policy: Policy, job: str, words: str) -> None:
     jobs = [elastic("a", 0.0, 600.0), elastic("b", 0.0, 900.0, 2)]
     late = [elastic("late", 0.0, 60.0, 6, min_replicas=6)] if job == "late" else []
     start = begun(toy_workload(*jobs, *late), Cluster.uniform(1, 6), policy, RULES)
-    first = next(record for record in ended(start, policy).reason_records if record.job == job)
-    assert words in sentence(first)
-    assert "the policy says" not in sentence(first)
+    result = ended(start, policy)
+    first = next(record for record in result.reason_records if record.job == job)
+    assert words in sentence(first, result.reason_texts)
+    assert "gives the reason" not in sentence(first, result.reason_texts)
 
 
 @pytest.mark.parametrize("policy", [Afs, EffectiveScaling, ElasticFlow])

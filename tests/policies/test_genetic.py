@@ -152,7 +152,7 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(num_jobs: int) -> N
     problem = synthetic_problem(num_jobs, 16)
     answers = []
     for threads in {1, 2, config.NUMBA_NUM_THREADS}:
-        search, rng = GeneticSearch(50, 20, threads), np.random.default_rng(3)
+        search, rng = GeneticSearch(20, 10, threads), np.random.default_rng(3)
         answers.append([search.solve(problem, rng) for _ in range(2)])  # the second goes on from the first
     for other in answers[1:]:
         for one, same in zip(answers[0], other, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polluxsim.checks.driving import run_policy
-from polluxsim.checks.worlds import Allowed, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.policies.tools.ledger import Ledger, queue_of, user_of
 
@@ -49,7 +49,7 @@ class Charged:
 def test_a_balance_is_the_attained_service(account_of: Callable[[JobView], str]) -> None:
     num_evicted = 0
     for number in WORLDS:
-        world = drawn(number, Allowed(scaled=False))
+        world = random_world(number, Allowed(scaled=False))
         if any(job.past is not None for job in world.jobs):  # a ledger does not know the service before the run
             continue
         policy = Charged(account_of)
@@ -60,7 +60,7 @@ def test_a_balance_is_the_attained_service(account_of: Callable[[JobView], str])
 
 def test_a_balance_that_is_set_counts_from_then_on() -> None:
     policy = Charged(user_of)
-    world = drawn(WORLDS[0], Allowed(types=False, scaled=False))
+    world = random_world(WORLDS[0], Allowed(types=False, scaled=False))
     run_policy(world, policy)
     ledger = policy.ledger
     user = next(iter(ledger._charges))

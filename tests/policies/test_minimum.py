@@ -14,7 +14,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
@@ -71,5 +71,5 @@ def test_why_says_that_too_few_gpus_are_left(policy: Policy) -> None:
     jobs: list[Job] = [toy_job(name, 0.0, 3, "slow", min_replicas=3, max_replicas=4) for name in ("first", "second")]
     rules = EngineSettings(horizon=130.0, reasons="rounds")
     result = simulate(toy_workload(*jobs), PROFILES, Cluster.uniform(1, 4), policy, settings=rules)
-    said = [sentence(record) for record in result.reason_records]
-    assert "It waits: those before it leave 1 GPU, fewer than it needs at least." in said
+    said = [sentence(record, result.reason_texts) for record in result.reason_records]
+    assert "Only 1 GPU is left for the job, fewer than the smallest number on which it can run, so it waits." in said

@@ -17,7 +17,7 @@ from polluxsim.engine.sharing import Interleaved
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Placement
 from polluxsim.models.stages import Stages
-from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.elastic.true_times import Afs, Proportional
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Srtf

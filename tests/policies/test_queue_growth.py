@@ -14,10 +14,11 @@ import pytest
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.ordered.classic import Fifo, ShortestJobFirst
 from polluxsim.policies.reserving.conservative import Conservative
-from polluxsim.policies.reserving.easy import Easy, Multifactor
+from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload

@@ -16,7 +16,7 @@ from toy import toy_workload
 
 from polluxsim.checks.driving import run_policy
 from polluxsim.checks.findings import Fault
-from polluxsim.checks.laws import Watch
+from polluxsim.checks.laws import RunLaws
 from polluxsim.checks.worlds import Listed, World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.settings import EngineSettings
@@ -24,7 +24,8 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision
 from polluxsim.policies.tenants.fairness import FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.records.results import Result
@@ -172,29 +173,30 @@ def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
             Quotas({"vision": 2, "speech": 2}),
             "own",
             60.0,
-            "which were within the quota; its queue now has 4 GPUs, with a quota of 2",
+            "within the quota of its queue at its turn. Its queue now holds 4 GPUs and has a quota of 2",
         ),
         (
             Quotas({"vision": 2, "speech": 2}),
             "lent",
             60.0,
-            "It needs 2 GPUs, and its queue borrows those beyond its quota; its queue now",
+            "The job gets the 2 GPUs that it needs, and its queue borrows what exceeds its quota.",
         ),
-        (Quotas({"vision": 2, "speech": 2}), "lent", 120.0, "Its GPUs were borrowed, and owner takes them, whose"),
+        (Quotas({"vision": 2, "speech": 2}), "lent", 120.0, "owner takes the GPUs of this job, which were borrowed"),
         (
             Quotas({"vision": 4}),
             "owner",
             120.0,
-            "It needs 2 GPUs, and 0 are idle; its queue now has 0 GPUs, with a quota of 0",
+            "No GPU is idle, and its queue may get 0 more. Its queue now holds 0 GPUs and has a quota of 0",
         ),
-        (FairQueues(), "owner", 120.0, "as its queue has had 0.0667 GPU-hours for a weight of one"),
+        (FairQueues(), "owner", 120.0, "by the usage of its queue: 0.0667 GPU-hours per unit of weight"),
     ],
 )
 def test_why_says_whose_gpus_they_are(policy: Policy, job: str, time: float, words: str) -> None:
     start = begun(toy_workload(*BORROWED), Cluster.uniform(1, 4), policy, RULES)
-    records = [record for record in ended(start, policy).reason_records if (record.job, record.time) == (job, time)]
-    assert words in sentence(records[0])
-    assert "the policy says" not in sentence(records[0])
+    result = ended(start, policy)
+    records = [record for record in result.reason_records if (record.job, record.time) == (job, time)]
+    assert words in sentence(records[0], result.reason_texts)
+    assert "gives the reason" not in sentence(records[0], result.reason_texts)
 
 
 def test_a_queue_that_gave_back_what_it_borrowed_gives_no_more() -> None:
@@ -367,7 +369,7 @@ def test_no_set_of_running_jobs_recurs_without_an_event(*, fair_sharing: bool, i
     for number in range(80):
         world = contended(number, fair_sharing=fair_sharing, is_short=is_short)
         policy = Quotas(**dict(world.parameters))
-        watch = Watch(world, policy)
-        run_policy(world, policy, watch=watch)
-        assert Fault.CYCLE not in watch.findings, (world, watch.findings)
-        assert Fault.QUOTA not in watch.findings, (world, watch.findings)
+        laws = RunLaws(world, policy)
+        run_policy(world, policy, laws=laws)
+        assert Fault.CYCLE not in laws.findings, (world, laws.findings)
+        assert Fault.QUOTA not in laws.findings, (world, laws.findings)

@@ -18,7 +18,8 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits, traits_of
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf, remaining_time
@@ -87,7 +88,8 @@ class Checked:
     def check_gangs(self, view: ClusterView, decision: Decision, reasons: dict[str, Reason]) -> None:
         order = self.order(view)
         for position, job in enumerate(order, start=1):
-            kind, numbers, others = reasons[job.job_id]
+            reason = reasons[job.job_id]
+            kind, numbers, others = reason.kind.name, reason.numbers, reason.others
             held_ahead = sum(j.num_replicas for j in order[: position - 1] if j.job_id in decision.allocation)
             assert (kind == "gang-fits") == (job.job_id in decision.allocation)
             assert numbers["position"] == position
@@ -112,7 +114,8 @@ class Checked:
     def check_optimus(self, view: ClusterView, decision: Decision, reasons: dict[str, Reason]) -> None:
         counts = {job.job_id: sum(g for _, g in decision.allocation.get(job.job_id, ())) for job in view.jobs}
         for position, job in enumerate(view.jobs, start=1):
-            kind, numbers, others = reasons[job.job_id]
+            reason = reasons[job.job_id]
+            kind, numbers, others = reason.kind.name, reason.numbers, reason.others
             gpus = counts[job.job_id]
             assert (kind == "no-gpu-left") == (gpus == 0)
             if kind == "no-gpu-left":
@@ -146,7 +149,8 @@ class Checked:
         }
         free = view.num_gpus - sum(g for placement in decision.allocation.values() for _, g in placement)
         for row, name in enumerate(problem.job_ids):
-            kind, numbers, others = reasons[name]
+            reason = reasons[name]
+            kind, numbers, others = reason.kind.name, reason.numbers, reason.others
             job, placement = jobs[name], decision.allocation.get(name, ())
             gpus = sum(g for _, g in placement)
             most = min(job.max_replicas, view.num_gpus)
@@ -247,7 +251,7 @@ def test_reasons_are_true_with_real_applications(name: str) -> None:
     workload = PhillyLike(30, 1, True, 3).load(profiles)
     policy = Checked(POLICIES[name]())
     simulate(workload, profiles, Cluster.uniform(4, 4), policy, settings=EngineSettings(horizon=7200.0), seed=1)
-    kinds = {reason.kind for reason in policy.said.values()}
+    kinds = {reason.kind.name for reason in policy.said.values()}
     assert len(kinds) >= (2 if name in GANGS or name == "optimus" else 3)
 
 
@@ -263,7 +267,7 @@ def test_recorded_reasons_are_those_given_and_change_nothing(name: str, case: tu
         results[whose] = simulate(workload, PROFILES, cluster, policy, settings=rules, seed=1)
         for record in results[whose].reason_records:
             reason = policy.said[record.time, record.job]
-            assert (record.kind, dict(record.numbers), record.others) == reason
+            assert (record.kind, dict(record.numbers), record.others) == (reason.kind.name, *reason[1:])
     assert results["none"] == results["changes"] == results["rounds"]
     assert results["none"].reason_records == ()
     again = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=EngineSettings(horizon=3000.0), seed=1)
@@ -325,7 +329,14 @@ def test_reasons_of_a_stretch_without_change_grow_with_its_logarithm() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["because", {"a": "because"}, {"a": Reason("x", {"y": float("nan")})}, {"a": (1, {}, ())}]
+    "answer",
+    [
+        "because",
+        {"a": "because"},
+        {"a": Reason(ReasonKind("x"), {"y": float("nan")})},
+        {"a": (1, {}, ())},
+        {"a": Reason("x", {})},
+    ],
 )
 def test_what_is_no_reason_is_said_in_a_line(answer: object) -> None:
     class Odd(Fifo):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import random
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -18,13 +17,13 @@ from zlib import crc32
 
 import pytest
 import scipy
-from hydra.types import RunMode
 from odd_jobs import POLICIES, write_jobs
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from polluxsim.common.shipped import shipped
-from polluxsim.run.composing import Loader, without_hydra
+from polluxsim.run.composing import compose
 from polluxsim.run.execution import Execution
+from polluxsim.run.spec import RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,23 +84,24 @@ def _hash(rows: Iterable[tuple[object, ...]]) -> str:
 
 
 @cache
-def composed_world(world: str, policy: str | None) -> DictConfig:
+def composed_world(world: str, policy: str | None) -> RunSpec:
     """Return the configuration of a world, under a policy that chooses something itself."""
     words = [*WORLDS[world], "workload.path=nowhere", "engine.horizon=15000"]
     words += [f"policy={policy}"] if policy else []
     words += [f"engine/sharing={SHARING[policy]}"] if policy in SHARING else []
-    return without_hydra(Loader().load_configuration("run", words, RunMode.RUN))
+    return compose(words)
 
 
 def run_of(policy: str, world: str, folder: Path) -> dict[str, str]:
     write_jobs(folder / "jobs.csv", random.Random(world), 16, 1.0 if policy in FOR_PROFILES else 0.8)
     own = OmegaConf.load(shipped("configs") / "policy" / f"{policy}.yaml")
     chooses = policy in SHARING or "defaults" in own
-    config = deepcopy(composed_world(world, policy if chooses else None))
+    spec = composed_world(world, policy if chooses else None).with_values(
+        "workload", {"path": str(folder / "jobs.csv")}
+    )
     if not chooses:
-        config.policy = own
-    config.workload.path = str(folder / "jobs.csv")
-    result, _ = Execution(config).simulate()
+        spec = spec.with_settings("policy", OmegaConf.to_container(own))
+    result, _ = Execution(spec).simulate()
     return summary_of(result)
 
 

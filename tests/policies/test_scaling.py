@@ -24,15 +24,8 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.contract.view import (
-    Changes,
-    ClusterView,
-    Decision,
-    JobSnapshot,
-    NodeCounts,
-    Policy,
-    SharedGpus,
-)
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import Changes, ClusterView, Decision, JobSnapshot, NodeCounts, SharedGpus
 from polluxsim.policies.elastic.cluster_size import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
 from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
 from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
@@ -228,7 +221,10 @@ def test_goodput_decides_the_nodes_of_jobs_that_adapt() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Scaled("fifo", PendingGpus()), "policy.inner is 'fifo', must be an object with a method allocate"),
+        (
+            lambda: Scaled("fifo", PendingGpus()),
+            "policy.inner is 'fifo', must be a policy: choose one with policy@policy.inner=NAME",
+        ),
         (lambda: Scaled(Fifo(), None), "policy.scale is None, must be an object with a method wanted"),
         (lambda: Scaled(Fifo(), PendingGpus(), -1.0), "policy.idle_time is -1, must be a finite number ≥ 0"),
         (lambda: Forecast(headroom=-1.0), "policy.scale.headroom"),

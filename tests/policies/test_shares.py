@@ -18,7 +18,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.typed import rules
-from polluxsim.policies.typed.linear_programmes import Demand, Polytope, Solver, centre
+from polluxsim.policies.typed.linear_programmes import Polytope, Solver, TypedDemand, centre
 from polluxsim.policies.typed.rounds import RoundsOfShares
 from polluxsim.policies.typed.rules import AlloX, matched
 from polluxsim.workloads.workload import Job
@@ -32,7 +32,7 @@ RULES = (
 
 @given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
 @draws(75)
-def test_no_share_is_too_large(demand: Demand, rule: int, method: str) -> None:
+def test_no_share_is_too_large(demand: TypedDemand, rule: int, method: str) -> None:
     made = {5: rules.FinishTimeFairness, 11: AlloX}.get(rule, lambda: RULES[rule])()
     shares = made.of(demand, Solver(demand, method))
     assert (shares >= -1e-6).all()
@@ -41,7 +41,7 @@ def test_no_share_is_too_large(demand: Demand, rule: int, method: str) -> None:
         assert (demand.widths @ shares <= demand.gpus * (1 + 1e-6)).all()
 
 
-def best(demand: Demand, costs: np.ndarray, rows: np.ndarray | None = None) -> float:
+def best(demand: TypedDemand, costs: np.ndarray, rows: np.ndarray | None = None) -> float:
     """Return an optimum by a programme written down once more, with a variable for each job and type, and the least."""
     jobs, types = demand.speeds.shape
     once = np.kron(np.eye(jobs), np.ones(types))
@@ -59,7 +59,7 @@ def best(demand: Demand, costs: np.ndarray, rows: np.ndarray | None = None) -> f
 
 @given(demands(), st.sampled_from(["centre", "vertex"]))
 @draws(30)
-def test_optima_are_those_of_the_programmes(demand: Demand, method: str) -> None:
+def test_optima_are_those_of_the_programmes(demand: TypedDemand, method: str) -> None:
     rows = rules.max_min_rows(demand, agnostic=False)
     least = (rows * rules.MaxMin().of(demand, Solver(demand, method))).sum(axis=1).min()
     assert least == pytest.approx(best(demand, np.zeros_like(rows), rows), rel=1e-5)
@@ -72,7 +72,7 @@ def test_optima_are_those_of_the_programmes(demand: Demand, method: str) -> None
 
 @given(demands())
 @draws(15)
-def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
+def test_water_filling_is_max_min_and_more(demand: TypedDemand) -> None:
     rows = rules.max_min_rows(demand, agnostic=False)
     filled = np.sort((rows * rules.WaterFilling().of(demand, Solver(demand))).sum(axis=1))
     plain = np.sort((rows * rules.MaxMin().of(demand, Solver(demand))).sum(axis=1))
@@ -84,7 +84,7 @@ def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
 
 @given(demands(), st.sampled_from(range(len(RULES))))
 @draws(30)
-def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
+def test_like_jobs_have_like_shares(demand: TypedDemand, rule: int) -> None:
     if isinstance(RULES[rule], rules.FirstCome | AlloX):
         return
     twice = demand_of(
@@ -131,7 +131,7 @@ def test_a_job_that_can_run_nowhere_for_a_while_keeps_its_time_alone() -> None:
 
 @given(demands())
 @draws(30)
-def test_all_gain_alike_over_what_they_would_do_alone(demand: Demand) -> None:
+def test_all_gain_alike_over_what_they_would_do_alone(demand: TypedDemand) -> None:
     """At first, when nobody is older than another; where there is room for all, by more than one time."""
     rows = demand.speeds / (demand.speeds * rules.isolated(demand)).sum(axis=1)[:, None]
     shares = rules.FinishTimeFairness().of(demand, Solver(demand))
@@ -284,7 +284,7 @@ def test_nobody_has_more_than_all_the_time() -> None:
 
 @given(demands())
 @draws(10)
-def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: Demand) -> None:
+def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: TypedDemand) -> None:
     rows = demand.speeds / demand.left[:, None]
     time = (1 / (rows * rules.MinMakespan(shortest=0.1, longest=1.0).of(demand, Solver(demand))).sum(axis=1)).max()
     assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 0.11)

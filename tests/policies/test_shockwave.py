@@ -17,9 +17,9 @@ from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.sized.shockwave import (
     BASES,
     LOG_OF_NOTHING,
+    FairTime,
     Prospect,
     Shockwave,
-    Target,
     Window,
     _fitting,
     fair_rounds,
@@ -145,7 +145,7 @@ def test_the_time_left_is_between_that_of_the_fastest_and_the_slowest_epochs(
 
 
 def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> None:
-    target = Target()
+    target = FairTime()
     for time, rounds in ((100.0, 3), (200.0, 1)):
         target.newest = time
         for _ in range(rounds):

@@ -24,11 +24,11 @@ from polluxsim.models.goodput import GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.contract.view import ClusterView, JobSnapshot
-from polluxsim.policies.pollux.one_type import cut_to_one_type, with_like_nodes
-from polluxsim.policies.sia.configurations import Configuration, Matrix, _part_or_whole, configurations, place
+from polluxsim.policies.pollux.one_type import LikeNodes, cut_to_one_type
+from polluxsim.policies.sia.configurations import GpuConfiguration, Matrix, _part_or_whole, configurations, place
 from polluxsim.policies.sia.policy import Programme, Sia, _reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.records.results import ReasonRecord
+from polluxsim.records.results import ReasonRecord, ReasonText
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.of_groups([[2, 4, "t4"], [2, 8, "a100-40"]])
@@ -81,7 +81,7 @@ def test_worths_are_goodputs_over_the_least_of_them_and_guesses_are_scaled() -> 
         Application("a", 128, 8192, 32, 256, 1), ThroughputParams(0.1, 0.01, 0.3, 0.2, 0.1, 0.05, 1.5),
         GradientStatistics(1.0, 900.0),
     )  # fmt: skip
-    goodputs = {t4: model, a100: ScaledGoodput(model, 2.5, 4)}
+    goodputs = {t4: model, a100: ScaledGoodput(model, 2.5, 4, model.application)}
     job = SimpleNamespace(
         job_id="j", goodputs=goodputs, oracle=SimpleNamespace(application=model.application),
         num_replicas=1, min_replicas=1, gang_size=None, max_replicas=16,
@@ -177,15 +177,21 @@ def test_rigid_jobs_get_the_types_on_which_they_are_fast():
     assert first["10"] == (0, 1)
 
 
+def said_of(reason):
+    """Return the sentence of a reason about job a."""
+    record = ReasonRecord(0.0, "a", reason.kind.name, tuple(reason.numbers.items()), reason.others)
+    return sentence(record, {reason.kind.name: ReasonText(reason.kind.sentence, reason.kind.units)})
+
+
 def test_a_run_has_reasons_that_name_what_won(tmp_path):
     jobs = [f"{app}-{n},{60 * n},{app},1,{size}" for n, (app, size) in enumerate([("bert", 12), ("cifar10", 128)] * 4)]
     (tmp_path / "jobs.csv").write_text("\n".join(["name,time,application,num_replicas,batch_size", *jobs]))
     run = polluxsim.simulate(str(tmp_path / "jobs.csv"), policy="sia", cluster=CLUSTER)
     used = {CLUSTER.node_types[node].name for record in run.result.allocation_records for node in record.nodes}
     assert used == {"t4", "a100-40"}
-    said = [sentence(record) for record in run.result.reason_records]
+    said = [sentence(record, run.result.reason_texts) for record in run.result.reason_records]
     assert any("would be worth" in words and "held by" in words for words in said)
-    assert not any("the policy says" in words for words in said)
+    assert not any("gives the reason" in words for words in said)
     for record in run.result.reason_records:
         figures = dict(record.numbers)
         is_better = record.kind in ("lost-configuration", "restart-not-worth")
@@ -202,13 +208,13 @@ def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restar
         worths * factors, gpus, np.zeros(4, int), np.array([5]), none, power=-0.5, waiting_cost=1.1, factors=factors
     )
     jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
-    known = [Configuration("t4", 1, int(each)) for each in gpus]
+    known = [GpuConfiguration("t4", 1, int(each)) for each in gpus]
     found = _reason(programme, jobs, known, np.array([-1, 3]), 0)  # job b has 3 of the 5 GPUs
-    assert (found.kind, found.others) == ("lost-configuration", ("b",))
+    assert (found.kind.name, found.others) == ("lost-configuration", ("b",))
     assert found.numbers["idle 2 t4"] == pytest.approx(1.3)
-    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), found.others))
-    assert "It has no GPUs. 4 t4 would be worth 1.25" in words
-    assert "2 t4 would fit on idle GPUs and be worth 1.3, but a restart would leave 0.50 of that" in words
+    words = said_of(found)
+    assert "The job has no GPUs. 4 t4 would be worth 1.25" in words
+    assert "2 t4 would fit on idle GPUs and be worth 1.3, but a restart would leave only 0.50 of that" in words
 
 
 def test_the_reason_of_a_running_job_names_the_worth_of_idle_gpus_after_a_restart():
@@ -217,13 +223,13 @@ def test_the_reason_of_a_running_job_names_the_worth_of_idle_gpus_after_a_restar
     programme = Programme(
         worths * factors, gpus, np.zeros(3, int), np.array([5]), kept, power=-0.5, waiting_cost=1.1, factors=factors
     )
-    known = [Configuration("t4", 1, int(each)) for each in gpus]
+    known = [GpuConfiguration("t4", 1, int(each)) for each in gpus]
     jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
     found = _reason(programme, jobs, known, np.array([0, 1]), 0)  # job a has 1 of the 5 GPUs, job b has 2
-    assert (found.kind, found.others) == ("lost-configuration", ("b",))
+    assert (found.kind.name, found.others) == ("lost-configuration", ("b",))
     assert (found.numbers["idle 2 t4"], found.numbers["restart_factor"]) == (pytest.approx(1.4), 0.5)
-    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), found.others))
-    assert "a restart would leave 0.50 of that, which saves no more" in words
+    words = said_of(found)
+    assert "a restart would leave only 0.50 of that, which saves no more" in words
 
 
 def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
@@ -232,11 +238,11 @@ def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
     programme = Programme(
         worths * factors, np.array([1, 2]), zero, np.array([4]), zero[:1] - 1, -0.5, 1.1, factors=factors
     )
-    known = [Configuration("t4", 1, 1), Configuration("t4", 1, 2)]
+    known = [GpuConfiguration("t4", 1, 1), GpuConfiguration("t4", 1, 2)]
     found = _reason(programme, [SimpleNamespace(job_id="a")], known, np.array([-1]), 0)
-    assert (found.kind, found.numbers) == ("restart-not-worth", {"best 2 t4": 1.2, "restart_factor": 0.5})
-    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), ()))
-    assert "It has no GPUs. 2 t4 would be worth 1.2, and a restart would leave 0.50 of that." in words
+    assert (found.kind.name, found.numbers) == ("restart-not-worth", {"best 2 t4": 1.2, "restart_factor": 0.5})
+    words = said_of(found)
+    assert "The job has no GPUs. 2 t4 would be worth 1.2, but the restart would leave only 0.50 of that." in words
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 8), min_size=1, max_size=4))
@@ -248,7 +254,9 @@ def test_pollux_on_several_types_leaves_what_nobody_changed_and_cuts_what_mixes(
         for name, placement in held.items()
     )
     shown = replace(view(CLUSTER), jobs=jobs)
-    like, owners = with_like_nodes(shown)
+    nodes = LikeNodes()
+    (like,) = nodes.parts(shown).values()
+    owners = nodes.owners
     assert like.gpus_per_node == (4,) * 6
     assert cut_to_one_type(shown, {job.job_id: job.placement for job in like.jobs}, owners) == held
     mixed = {"j0": ((0, 2), (2, 2), (3, 1)), "j1": ((1, 2), (4, 2))} if len(jobs) > 1 else {}

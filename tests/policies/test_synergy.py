@@ -24,7 +24,8 @@ from polluxsim.hardware.hosts import Host, shares_of, with_gpus
 from polluxsim.hardware.placements import placement_from_nodes
 from polluxsim.look.why.sentences import sentence
 from polluxsim.models.sensitivity import Sensitivity
-from polluxsim.policies.contract.view import Decision, JobSnapshot, Policy
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import Decision, JobSnapshot
 from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.sharing.muri import Muri
@@ -209,8 +210,8 @@ def test_a_job_goes_where_its_demand_fits_and_the_least_is_left() -> None:
 
 def test_reasons_say_what_a_job_has_and_how_fast_it_is() -> None:
     result = under(Synergy(Fifo()), (node(2), toy_workload(job("gnmt"), job("alexnet"))), NO_DELAY)
-    (said, *_) = [sentence(record) for record in result.reason_records if record.job == "alexnet"]
-    assert "With 5 CPUs for each GPU and 0.832 times its GPUs' part of the memory it is 1.53 times as fast" in said
+    (said, *_) = [sentence(record, result.reason_texts) for record in result.reason_records if record.job == "alexnet"]
+    assert "With 5 CPUs for each GPU and 0.832 times its GPUs' part of the memory, the job is 1.53 times as" in said
 
 
 @dataclass

@@ -13,7 +13,7 @@ from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Optimus
 from polluxsim.policies.ordered.classic import Fifo, Srtf
@@ -35,7 +35,7 @@ def told(policy: Policy, cluster: Cluster, *jobs: Job) -> dict[tuple[str, float]
     """Return the sentence about each job at each round [s]."""
     rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0)
     result = simulate(toy_workload(*jobs), PROFILES, cluster, policy, settings=rules)
-    return {(record.job, record.time): sentence(record) for record in result.reason_records}
+    return {(record.job, record.time): sentence(record, result.reason_texts) for record in result.reason_records}
 
 
 @pytest.mark.parametrize("policy", [Srtf(), Hadar(), RoundsOfShares(MaxMin())], ids=["srtf", "hadar", "max-min"])
@@ -44,59 +44,67 @@ def test_gpus_of_a_type_that_a_job_cannot_use_are_not_left_for_it(policy: Policy
     old = [Job.rigid(name, 0.0, 2, 600.0 + 10 * order, gpu_types=("t4",)) for order, name in enumerate("ab")]
     new = [Job.rigid(name, 0.0, 1, 60.0, gpu_types=("v100",)) for name in "cde"]
     said = told(policy, TWO_TYPES, *old, *new)["b", 60.0]
-    assert "needs 2 GPUs at once, and those ahead left none" in said
+    assert "needs 2 GPUs at once. When its turn comes, no GPU is left" in said
 
 
 def test_the_head_of_the_line_misses_gpus_of_its_type() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, gpu_types=("t4",)), Job.rigid("b", 0.0, 2, 600.0, gpu_types=("t4",))
-    said = told(Fifo(), TWO_TYPES, *jobs, Job.rigid("c", 0.0, 3, 60.0))
-    assert "b, ahead of it, needs 2 GPUs where 1 are left" in said["c", 60.0]
+    said = told(Fifo(), TWO_TYPES, *jobs, Job.rigid("c", 0.0, 1, 60.0, gpu_types=("t4",)))
+    assert "b, ahead of it, needs 2 GPUs, and 1 GPU is left." in said["c", 60.0]
 
 
 def test_no_job_runs_on_for_want_of_preemption_under_quotas() -> None:
     """Queue x owns 2 of its 4 GPUs until job b takes back those of its own queue."""
     jobs = Job.rigid("a", 0.0, 4, 600.0, queue="x"), Job.rigid("b", 130.0, 2, 300.0, queue="y")
     said = told(Quotas({"x": 2, "y": 2}), Cluster.uniform(1, 4), *jobs, Job.rigid("c", 200.0, 4, 300.0, queue="x"))
-    assert said["a", 60.0].startswith("It needs 4 GPUs, and its queue borrows those beyond its quota; its queue now")
-    assert said["b", 240.0].startswith("It runs on, because no job preempts it; its queue now has 2 GPUs")
+    assert said["a", 60.0].startswith(
+        "The job gets the 4 GPUs that it needs, and its queue borrows what exceeds its quota."
+    )
+    assert said["b", 240.0].startswith("The job keeps its GPUs, because no job preempts it. Its queue now holds 2 GPUs")
 
 
 def test_a_job_that_takes_gpus_by_fair_sharing_is_not_said_to_be_within_its_quota() -> None:
     jobs = [Job.rigid(name, 0.0, 2, 600.0, queue="x") for name in ("a", "b")]
     said = told(Quotas(fair_sharing=True), Cluster.uniform(1, 4), *jobs, Job.rigid("c", 130.0, 2, 300.0, queue="y"))
-    assert "c takes them, whose queue is within its quota or, with fair sharing, borrows less" in said["b", 180.0]
+    assert "the queue of c is within its quota or, with fair sharing, borrows less" in said["b", 180.0]
 
 
 def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
     """Two jobs have 2 of the 5 GPUs each. The sixth job also needs 2."""
     said = told(Optimus(), Cluster.uniform(1, 5), *(toy_job(name, gpus=2, min_replicas=2) for name in "abcdef"))
-    assert said["f", 60.0] == "It waits: those before it leave 1 GPU, fewer than it needs at least."
+    assert (
+        said["f", 60.0]
+        == "Only 1 GPU is left for the job, fewer than the smallest number on which it can run, so it waits."
+    )
 
 
 def test_the_limit_of_a_user_is_not_said_to_be_that_of_the_batch_size() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), toy_job("a", gpus=2, max_replicas=2))
-    assert said["a", 60.0] == "It has 2 GPUs, the most that its batch size or its user allows."
+    assert said["a", 60.0] == "The job has 2 GPUs, the most that its batch size or its user allows."
 
 
 def test_a_job_that_wins_no_gpu_has_nothing_left_on_its_gpus() -> None:
     said = told(Afs(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 4, 600.0), Job.rigid("b", 0.0, 4, 300.0))
-    assert said["a", 60.0].startswith("It won no GPU against the other jobs; on the fewest that it can use it has 0:10")
+    assert "This job won no GPU. On the fewest that it can use, it has 0:10:00 left." in said["a", 60.0]
 
 
 def test_a_job_that_is_rejected_with_another_is_said_so() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, deadline=2000.0), Job.rigid("b", 0.0, 1, 3000.0, deadline=1000.0)
     said = told(ElasticFlow(together=True), Cluster.uniform(1, 4), *jobs)["a", 60.0]
-    assert "no plan keeps its deadline at 0:33:20, those of b, which are admitted only together with it," in said
+    assert "no plan meets its deadline at 0:33:20, those of b, which are admitted only together with it," in said
 
 
 def test_a_job_wider_than_the_nodes_that_are_up_has_no_planned_end() -> None:
     said = told(ElasticFlow(), OUTAGE, Job.rigid("a", 60.0, 8, 300.0, deadline=1500.0))
-    assert said["a", 60.0] == "It is not admitted: it needs more GPUs than are up."
+    assert said["a", 60.0] == "The policy rejects the job, because it needs more GPUs than are up."
 
 
 def test_a_minimum_beyond_the_gpus_that_are_up_is_no_limit_of_the_job() -> None:
     said = told(Pollux(), OUTAGE, toy_job("a", 60.0, gpus=6, min_replicas=6))
-    assert said["a", 60.0] == "It waits: those before it leave 4 GPUs, fewer than it needs at least."
+    assert (
+        said["a", 60.0]
+        == "Only 4 GPUs are left for the job, fewer than the smallest number on which it can run, so it waits."
+    )
 
 
 def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:
@@ -108,18 +116,18 @@ def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:
     ]
     cluster = Cluster((2, 2), node_types=NodeTypes([GPU_TYPES["v100"], GPU_TYPES["t4"]]))
     said = told(ElasticEdf(), cluster, *jobs)["b", 180.0]
-    assert said == "c takes its GPUs. It may move to idle GPUs of another type at the next round."
+    assert said.startswith("c takes the GPUs of this job. GPUs of another type are idle, and the job may move there")
 
 
 def test_a_job_behind_one_of_its_queue_is_not_said_to_lack_gpus() -> None:
     """Two GPUs are idle. Job small needs one, and must not overtake wide."""
     jobs = [Job.rigid(name, order, gpus, 600.0, queue="x") for order, (name, gpus) in enumerate(QUEUE.items())]
     said = told(DominantResourceFairness(), Cluster.uniform(1, 4), *jobs)
-    assert said["wide", 60.0].startswith("It needs 4 GPUs, and those before it left too little on the nodes")
-    assert said["small", 60.0].startswith("It needs 1 GPU, and waits behind wide, of the same queue or user")
+    assert said["wide", 60.0].startswith("The job needs 4 GPUs, and the jobs before it left too little on the nodes")
+    assert said["small", 60.0].startswith("The job needs 1 GPU, and waits behind wide, the next job of the same queue")
 
 
 def test_a_job_that_fits_on_no_node_is_not_said_to_wait_for_others() -> None:
     cluster = Cluster((4,), hosts=(Host(16.0, 64.0),))
     said = told(DominantResourceFairness(), cluster, Job.rigid("a", 0.0, 1, 600.0, cpus=100.0))["a", 60.0]
-    assert said.startswith("It is not admitted: it needs 1 GPU with 100 CPUs and 25 % of all memory, and the nodes")
+    assert said.startswith("The policy rejects the job: it needs 1 GPU with 100 CPUs and 25 % of all memory, and")

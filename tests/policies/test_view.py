@@ -1,4 +1,4 @@
-"""The view of the cluster: times of rounds, former names, parts of a view, and proxies of jobs."""
+"""The view of the cluster: times of rounds, parts of a view, and proxies of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from polluxsim.common.instants import first_round, slack
 from polluxsim.hardware.placements import Placement
-from polluxsim.hardware.restarts import RestartDelays
 from polluxsim.policies.contract.view import Changes, ClusterView, Health, JobProxy, JobSnapshot, SharedGpus
 
 
@@ -48,23 +47,6 @@ def test_with_fractional_intervals_rounding_skips_no_round() -> None:
 def test_never_is_never(interval: float) -> None:
     assert view(interval).round_at(inf) == inf
     assert view(0.0).round_at(61.5) == 61.5
-
-
-def test_former_attributes_of_a_view_keep_working_with_a_warning() -> None:
-    shared = SharedGpus({"a": ((0, 1),)}, {"a": 0.5}, lambda one, other: True)
-    now = ClusterView(0.0, (4,), (), sharing=shared, restarts=RestartDelays(45.0))
-    present = {
-        "shared": shared.held,
-        "shared_speeds": shared.speeds,
-        "fit_together": shared.fit_together,
-        "restart_delays": now.restarts,
-    }
-    for name, value in present.items():
-        with pytest.warns(FutureWarning, match=f"view.{name} is now called view."):
-            assert getattr(now, name) is value
-    assert now.restart_delay == 45.0
-    with pytest.raises(AttributeError, match="a view has no attribute 'nothing'"):
-        now.nothing  # noqa: B018
 
 
 def snapshot(name: str, placement: Placement = (), gpus: int = 2) -> JobSnapshot:

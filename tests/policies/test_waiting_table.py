@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.checks.driving import run_policy
-from polluxsim.checks.worlds import Allowed, drawn
+from polluxsim.checks.random_worlds import Allowed, random_world
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.policies.tools.waiting_table import FallingOrder, RisingOrder, SubmissionOrder, WaitingTable
 
@@ -63,6 +63,6 @@ def test_a_table_follows_all_changes() -> None:
     num_decisions = 0
     for number in WORLDS:
         policy = Followed()
-        run_policy(drawn(number, Allowed(scaled=False)), policy)
+        run_policy(random_world(number, Allowed(scaled=False)), policy)
         num_decisions += policy.num_decisions
     assert num_decisions > 500

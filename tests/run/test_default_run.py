@@ -13,7 +13,6 @@ from shared_runs import default_run_counts
 from polluxsim.cli.main import main
 from polluxsim.records.storage import read_run
 from polluxsim.run.composing import composed
-from polluxsim.run.execution import resolved
 
 if TYPE_CHECKING:
     from shared_runs import SharedRuns
@@ -45,7 +44,7 @@ def test_a_run_goes_to_a_folder_of_its_own_under_outputs(run_in: Path) -> None:
 def test_the_default_policy_is_pollux_on_the_shipped_workload(shared_runs: SharedRuns) -> None:
     """`polluxsim run` composes the configuration that the shared run was made with."""
     config = read_run(shared_runs.run("pollux")).info["config"]
-    assert resolved(composed({}, {}, 0)) == config
+    assert composed({}, {}, 0).config == config
     assert config["workload"]["path"] is None
 
 
@@ -99,10 +98,10 @@ def test_an_impossible_import_is_named(
 
 def test_generating_again_gives_the_same_bytes(run_in: Path) -> None:
     for name in ("a.csv", "b.csv"):
-        assert main(["workload", "generate", "-o", name, "--jobs", "50", "--seed", "7"]) == 0
+        assert main(["workload", "workload=philly-like", "workload.num_jobs=50", "seed=7", "-o", name]) == 0
     assert (run_in / "a.csv").read_bytes() == (run_in / "b.csv").read_bytes()
     shipped = Path(__file__).parents[2] / "workloads" / "philly-like-160.csv"
-    assert main(["workload", "generate", "-o", "default.csv"]) == 0
+    assert main(["workload", "workload=philly-like", "-o", "default.csv"]) == 0
     assert (run_in / "default.csv").read_bytes() == shipped.read_bytes()
 
 
@@ -114,7 +113,7 @@ def of_one_type(path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_fitting_again_gives_the_shipped_cards(run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "fit", str(osdi21), "cards", "--plot", "fit.png"]) == 0
+    assert main(["profile", "fit", str(osdi21), "-o", "cards", "--figure", "fit.png"]) == 0
     assert "unpacked" in capsys.readouterr().out
     shipped = Path(__file__).parents[2] / "traces"
     assert {path.name for path in (run_in / "cards").iterdir()} == {path.name for path in shipped.glob("*.yaml")}

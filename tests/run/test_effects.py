@@ -18,7 +18,8 @@ from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
 from polluxsim.policies.ordered.classic import EarliestDeadline, Fifo, Priority
 from polluxsim.policies.reserving.conservative import Conservative
-from polluxsim.policies.reserving.easy import Easy, Multifactor
+from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.sharing.antman import AntMan
 from polluxsim.policies.sharing.muri import Muri
 from polluxsim.policies.sized.synergy import Synergy

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
+from forecast_scores import calibration
 from odd_jobs import write_jobs
-from omegaconf import OmegaConf
 
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
@@ -29,8 +29,8 @@ from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.stages import Stages
 from polluxsim.policies.ordered.classic import Srtf
 from polluxsim.run import building
-from polluxsim.run.forecasts import calibration
-from polluxsim.run.forks import Branch, Edits, fields_of, job_from
+from polluxsim.run.forks import Branch, fields_of, job_from
+from polluxsim.run.spec import Edit
 from polluxsim.statistics.groups import settings_of
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload, read_workload, write_workload
@@ -235,14 +235,14 @@ def test_a_larger_cluster_keeps_every_setting_but_its_nodes() -> None:
     cluster = Cluster((4,) * 4, node_price=2.5, failures=DrawnFailures(1000.0), repairs=Repairs(crews=1))
     policy, grown = Srtf(), replace(cluster, gpus_per_node=(4,) * 6)
     run = Simulation(Scenario.under(policy, NEW, ProfileFolder().load(), cluster, EngineSettings()))
-    config = OmegaConf.create({"cluster": {}, "policy": {}})
+    config = {"cluster": {}, "policy": {}}
     branch = Branch(config, run, policy)
-    branch.change(Edits(FIRST), config, {"cluster": grown})
+    branch.change(Edit(FIRST), {"cluster": grown})
     assert branch.scenario.cluster == grown
     with pytest.raises(
         InvalidConfigError, match=r"cluster.node_price is 0.0, but a fork keeps the value of the run, 2.5"
     ):
-        branch.change(Edits(FIRST), OmegaConf.create({"cluster": {"node_price": 0}}), {"cluster": Cluster((4,) * 8)})
+        branch.change(Edit(FIRST, {"cluster": {"node_price": 0}}), {"cluster": Cluster((4,) * 8)})
 
 
 def test_nodes_that_went_down_stay_down() -> None:

@@ -9,28 +9,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
+from forecast_scores import Score, calibration, calibration_lines, forecast_checks, scored
 
 import polluxsim
-from polluxsim.cli.forks import calibration_lines
 from polluxsim.cli.main import main
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.engine.failures import DrawnFailures, JobFailures
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.run.forecasts import (
     Forecast,
     Outlook,
-    Score,
-    calibration,
     forecast,
-    forecast_checks,
     quantile,
-    scored,
 )
 from polluxsim.run.resampling import Arrivals
 from polluxsim.workloads.history import Draw, Seen
@@ -39,7 +35,7 @@ from polluxsim.workloads.workload import Job, Workload, write_workload
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.policies.contract.policy import Policy
     from polluxsim.records.results import Result
 
 NOW = 3600.0
@@ -77,8 +73,8 @@ def test_a_job_that_turns_out_longer_is_one_that_was_longer_from_the_start(kind:
     run.fork(Fork(NOW, run.scenario, altered=longer))
     whole = Workload(tuple({job.job_id: job for job in (*workload.jobs, *longer)}.values()))
     other = kind()
-    there = driven(Simulation(Scenario.under(other, whole, {}, cluster, settings)), other)
-    found, expected = ends(driven(run, policy)), ends(there)
+    there = run_to_end(Simulation(Scenario.under(other, whole, {}, cluster, settings)), other)
+    found, expected = ends(run_to_end(run, policy)), ends(there)
     assert found.keys() == expected.keys()
     assert [found[name] for name in expected] == pytest.approx(list(expected.values()), abs=1e-6)
 
@@ -91,7 +87,7 @@ def test_failures_are_drawn_anew_from_then_on_by_their_seed() -> None:
         policy = Fifo()
         run = started(Workload(jobs(2)), policy, cluster, settings, NOW)
         run.fork(Fork(NOW, run.scenario, chance=chance))
-        return driven(run, policy)
+        return run_to_end(run, policy)
 
     untouched, one, again, two = map(future, (None, 1, 1, 2))
     for first, second in ((untouched, one), (one, two)):
@@ -195,15 +191,12 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert forecast(moment, None, 3, processes=2, arrivals=files) == forecast(moment, None, 3, arrivals=files)
     (begun, over) = forecast_checks(scored(forecast(moment, None, 9), run))
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))
-    assert main(["when", "run", "--calibrate", "--times", "2", "--forks", "5"]) == 0
-    assert "completions: " in capsys.readouterr().out
     for words, told in (
         (["--at", "noon"], "--at is noon, must be a time"),
         (["--at", "99h"], "ends at"),
         (["nobody", "--at", "1h"], "job 'nobody' neither waits nor runs"),
         (["--at", "1h", "--forks", "0"], "--forks is 0, must be a whole number"),
-        (["--calibrate", "--times", "0"], "--times is 0, must be a whole number"),
-        (["job3", "--calibrate"], "--calibrate takes all jobs; leave out 'job3'"),
+        (["job3"], "--at is missing; give the time of the forecast as --at TIME"),
         (["--at", "1h", "--arrivals", "some"], "some: no such file"),
     ):
         assert main(["when", "run", *words]) == 2
@@ -217,7 +210,7 @@ def test_a_job_left_out_with_one_that_waits_for_it_ends_once() -> None:
     )
     run = started(workload, policy, Cluster.uniform(1, 4), EngineSettings(), 60.0)
     run.fork(Fork(60.0, run.scenario, without=("first", "second")))
-    assert sorted(ends(driven(run, policy))) == ["first", "second", "there"]
+    assert sorted(ends(run_to_end(run, policy))) == ["first", "second", "there"]
     assert len(run.ended()) == 3
 
 

@@ -80,7 +80,10 @@ TARGETS: dict[str, tuple[str, Any]] = {
     "relative": ("policy", call(".canary.Fifo")),
     "own file writer": ("policy", call("polluxsim.common.files.remove", path=VICTIM)),
     "own storage": ("policy", call("polluxsim.records.storage.write_run", folder="x")),
-    "own command": ("policy", call("polluxsim.cli.main.main", arguments=["workload", "generate", "-o", VICTIM])),
+    "own command": (
+        "policy",
+        call("polluxsim.cli.main.main", arguments=["workload", "workload=philly-like", "-o", VICTIM]),
+    ),
     "of polluxsim's imports": ("policy", call("polluxsim.run.execution.json.loads", s="1")),
     "method": ("policy", call(f"{FIFO}.allocate")),
     "of another group": ("policy", call("polluxsim.workloads.workload.WorkloadFile", path=VICTIM)),
@@ -197,12 +200,6 @@ def test_parts_that_are_objects_in_python_may_stand_there() -> None:
         progress=False,
     )
     assert run.at(60).time == 60
-
-
-def test_a_former_name_is_as_good_as_the_present_one(folder: Path) -> None:
-    with_config(folder, "profiles", call("polluxsim.traces.store.ProfileFolder", path=None))
-    with pytest.warns(FutureWarning, match="is now called polluxsim.applications.folder.ProfileFolder"):
-        assert polluxsim.read("bad").at(60).time == 60
 
 
 def run_of_a_class(capsys: pytest.CaptureFixture[str]) -> str:

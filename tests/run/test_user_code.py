@@ -127,7 +127,7 @@ def test_an_arena_names_the_policy_and_makes_the_others(here: Path, capsys: pyte
     table = pd.read_parquet("arena/arena.parquet")
     assert list(table.dropna(subset="absent").policy) == ["ExitsWhenMade", "ExitsAtOnce"]
     assert set(table[table.absent.isna()].policy) == {"fifo"}
-    assert "the first: " in errors_of([*play, *bad, "-o", "none"], capsys)
+    assert "the first: " in errors_of([*play, ",".join(bad), "-o", "none"], capsys)
 
 
 def test_an_arena_without_classes_of_the_users_has_no_folder_for_them(here: Path) -> None:

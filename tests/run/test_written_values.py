@@ -18,7 +18,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.common.written import UNIT_OF, as_declared, declared_by, duration_in, settings_as_declared
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.policies.reserving.easy import Multifactor
+from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.run.building import build
@@ -95,7 +95,7 @@ def made(duration: Duration, settings: dict[str, Any]) -> object:
     """Return the object of a configuration file: as a run builds it, or of a part of a group, as Python builds it."""
     group, *inner = duration.file.split("/")
     if len(inner) == 1:
-        return build(OmegaConf.create({group: settings}), group)
+        return build({group: settings}, group)
     return resolve_name(settings["_target_"])(**{name: value for name, value in settings.items() if name != "_target_"})
 
 

@@ -25,13 +25,13 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.records.results import Result, Status
 from polluxsim.statistics.estimates import Estimate
-from polluxsim.studies.sizing import NEIGHBOURS, Answer, hardest
+from polluxsim.studies.sizing import NEIGHBOURS, SizeAnswer, hardest
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOG_RULES = EngineSettings(restart_delay=30.0, round_interval=10.0, free_starts=True)  # those of engine=log
+LOG_RULES = EngineSettings(restart_delay=30.0, round_interval=10.0, free_starts=True, placement="consolidated")
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ def test_larger_clusters_that_do_worse_are_named(
     values: dict[float, float], of_sizes: bool, level: float | None, lines: list[str]
 ) -> None:
     curve = {level: Estimate(value, None, None) for level, value in values.items()}
-    words = list(Answer(read_target("mean wait < 60s"), curve, of_sizes, level).sentences())
+    words = list(SizeAnswer(read_target("mean wait < 60s"), curve, of_sizes, level).sentences())
     assert words[1:] == [f"not monotone: {line}" for line in lines]
 
 

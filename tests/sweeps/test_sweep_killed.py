@@ -107,7 +107,7 @@ def half_written(reaper: Reaper, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def numbered(folder: Path, inputs: Inputs, *plan: str) -> list[Entry]:
     entries = planned(folder, inputs, *plan)
-    return [Entry(one.overrides, one.config, one.key, folder / str(i)) for i, one in enumerate(entries)]
+    return [Entry(one.overrides, one.spec, one.key, folder / str(i)) for i, one in enumerate(entries)]
 
 
 def leftovers(folder: Path) -> list[Path]:

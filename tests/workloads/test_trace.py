@@ -30,6 +30,7 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, ShortestJobFirst, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.workloads.past import Past
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Job, Workload
@@ -290,6 +291,41 @@ def slurm_log(path: Path, *rows: str) -> Path:
     return path
 
 
+def test_the_queue_of_a_job_is_the_field_that_the_setting_names(tmp_path: Path) -> None:
+    header = "JobID|User|Account|Partition|QOS|State|Submit|Start|ElapsedRaw|AllocTRES"
+    at = "2024-01-01T00:00:00"
+    rows = [f"{number}|{user}|vision|gpu|high|COMPLETED|{at}|{at}|600|gres/gpu=1" for number, user in enumerate("abba")]
+    text = tmp_path / "log.txt"
+    text.write_text("\n".join([header, *rows]) + "\n")
+    path = tmp_path / "log.parquet"
+    import_trace("slurm", text, path, time_zone="UTC")
+    for field, queues in (
+        ("tenant", ["vision"] * 4), ("partition", ["gpu"] * 4), ("qos", ["high"] * 4), ("user", list("abba")),
+    ):  # fmt: skip
+        jobs = TraceReplay(str(path), queue=field).load({}).jobs
+        assert [job.queue for job in jobs] == queues
+    with pytest.raises(InvalidConfigError, match=r"workload\.queue is 'account', must be one of tenant, partition"):
+        TraceReplay(str(path), queue="account")
+    without = trace(tmp_path / "none.parquet", ("a", 0, 50, 1))
+    with pytest.raises(InvalidConfigError, match=r"workload\.queue is 'user', but no job of the log .* has a user"):
+        TraceReplay(without, queue="user").load({})
+
+
+def test_quotas_by_user_limit_the_gpus_of_each_user(tmp_path: Path) -> None:
+    """Each user owns two of four GPUs and borrows none: the first user's third job waits for the first one to end."""
+    at = "2024-01-01T00:00:00"
+    rows = [f"{number}|{'ann' if number < 3 else 'bob'}|gpu|COMPLETED|{at}|{at}|600|gres/gpu=1" for number in range(4)]
+    path = slurm_log(tmp_path / "t.parquet", *rows)
+    workload = TraceReplay(str(path), queue="user").load({})
+    policy = Quotas(gpus={"ann": 2, "bob": 2}, borrowing=False)
+    records = simulate(workload, {}, Cluster.uniform(1, 4), policy).job_records
+    starts = {job.job: job.start_time for job in records}
+    assert starts["0"] == starts["1"] == starts["3"]
+    assert starts["2"] is not None
+    assert starts["0"] is not None
+    assert starts["2"] >= starts["0"] + 600
+
+
 def test_no_more_jobs_of_an_array_run_than_may(tmp_path: Path) -> None:
     at = "2024-01-01T00:00:00"
     rows = [f"5_{i}|u|gpu|COMPLETED|{at}|{at}|{600 + 7 * i}|gres/gpu=1" for i in range(8)]
@@ -312,7 +348,7 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
     jobs = tuple(
         Job.rigid(f"{i}", 60.0 * i, int(rng.choice([1, 2, 8])), float(rng.integers(300, 6000))) for i in range(80)
     )
-    free = EngineSettings(restart_delay=0.0, round_interval=10.0)
+    free = EngineSettings(restart_delay=0.0, round_interval=10.0, placement="consolidated")
     result = simulate(Workload(jobs), {}, Cluster.uniform(2, 8), ShortestJobFirst(), settings=free)
 
     def clock(seconds: float | None) -> str:
@@ -326,8 +362,9 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
     arguments = ("--policies", "fifo,sjf", "--gpus", "16,24", "--workers", "1", "-o", str(tmp_path / "runs"))
     assert main(["log", "calibrate", str(log), *arguments]) == 0
     lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    lines = [line for line in lines if line[0] in ("fifo", "sjf")]
     assert len(lines) == 4
-    assert lines[0][:3] == ["sjf", "16", "0.00"]
+    assert lines[0][:5] == ["sjf", "16", "100", "%", "0.00"]
     assert float(lines[0][-1]) == 1.0
     (calibrated,) = (path for path in (tmp_path / "runs").iterdir() if "policy=sjf,cluster.num_nodes=2" in path.name)
     _every_command_has_the_same_waits(log, (calibrated / "jobs.parquet").read_bytes(), tmp_path, capsys)

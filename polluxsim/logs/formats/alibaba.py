@@ -20,6 +20,7 @@ from polluxsim.logs.formats.base import (
     LogJob,
     Reason,
     as_gang,
+    gpus_together,
     oddities_of_times,
     source_files,
 )
@@ -85,6 +86,7 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
             row.word("gpu_type"),
             instances * row.within("plan_cpu", 0, 1e6) / PERCENT if row.has("plan_cpu") else None,
             instances * row.within("plan_mem", 0, 1e6) if row.has("plan_mem") else None,
+            gpus_together([per_instance]),
             None,  # the queueing delay, which `_of_job` adds
         ),
     )
@@ -193,6 +195,7 @@ def _parse_openb(row: LogRow) -> LogJob | Dropped:
             row.within("cpu_milli", 0, 1e9) / 1000 if row.has("cpu_milli") else None,
             row.within("memory_mib", 0, 1e9) * MIB if row.has("memory_mib") else None,
             row.word("qos"),
+            gpus_together([num_gpus]),
         ),
         oddities=oddities_of_times(submitted, start, end, end - start),
     )
@@ -208,7 +211,7 @@ PAI2020 = PaiFormat(
     parse=_parse_pai,
     clock=Clock.ZONED,
     time_zone="Asia/Shanghai",
-    extras=("num_instances", "gpu_type", "cpus", "memory", "queueing_delay"),
+    extras=("num_instances", "gpu_type", "cpus", "memory", "gpus_per_task", "queueing_delay"),
     files="pai_task_table*.csv",
 )
 
@@ -217,6 +220,6 @@ OPENB2023 = TableFormat(
     citation="Alibaba openb 2023 pods, Weng et al., ATC '23",
     layout=Layout(OPENB_COLUMNS),
     parse=_parse_openb,
-    extras=("gpu_type", "queueing_delay", "cpus", "memory", "qos"),
+    extras=("gpu_type", "queueing_delay", "cpus", "memory", "qos", "gpus_per_task"),
     files="openb_pod_list_default.csv",
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from enum import StrEnum
+from math import gcd
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -241,6 +242,22 @@ def oddities_of_times(submitted: float, start: float | None, end: float | None, 
     return tuple(found)
 
 
+def gpus_together(gpus_of_tasks: Iterable[float]) -> int | None:
+    """Return the largest number of GPUs of which the GPUs of each task are a multiple; None if a task shares a GPU.
+
+    The GPUs of a task are on one node. Tasks without GPUs do not count.
+
+    >>> gpus_together([8, 4, 0]), gpus_together([0.5, 1])
+    (4, None)
+    """
+    whole = 0
+    for gpus in gpus_of_tasks:
+        if gpus % 1:
+            return None
+        whole = gcd(whole, int(gpus))
+    return whole or None
+
+
 ADDED = ("num_nodes", "num_instances", "cpus", "memory")  # extra columns that are added for the parts of a gang
 
 
@@ -260,9 +277,34 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
         elif name == "gpu_type" and one != other:
             values[column] = None
             oddities.append(Reason.SEVERAL_TYPES)
+        elif name == "gpus_per_task":
+            values[column] = _gpus_per_task_of_parts(first, part, extras)
     return first._replace(
         num_gpus=first.num_gpus + part.num_gpus,
         duration=max(durations, default=None),
         extras=tuple(values),
         oddities=tuple(dict.fromkeys(oddities)),
     )
+
+
+def _gpus_per_task_of_parts(first: LogJob, part: LogJob, extras: Sequence[str]) -> int | None:
+    """Return the GPUs of a task of two parts of a gang; None if the parts do not say, or have equal nodes."""
+    parts = (first, part)
+    if all(_value(job, extras, "gpus_per_task") is None for job in parts):
+        gpus_of_nodes = {_gpus_of_node(job, extras) for job in parts}
+        if len(gpus_of_nodes) == 1:
+            return None
+    tasks = [_value(job, extras, "gpus_per_task") or _gpus_of_node(job, extras) for job in parts]
+    return None if None in tasks else gpus_together(filter(None, tasks))
+
+
+def _gpus_of_node(job: LogJob, extras: Sequence[str]) -> float | None:
+    """Return the GPUs of a job on each of its nodes, which are equal; None if the nodes are unknown."""
+    nodes = _value(job, extras, "num_nodes")
+    return job.num_gpus / nodes if nodes else None
+
+
+def _value(job: LogJob, extras: Sequence[str], name: str) -> int | None:
+    """Return a whole number among the further columns of a job; None if the log has none."""
+    value = dict(zip(extras, job.extras, strict=True)).get(name)
+    return value if isinstance(value, int) else None

@@ -24,6 +24,7 @@ KEYS = {
     "application": "application or recurring name of the job",
     "gpu_type": "GPU type",
     "nodes": "nodes",
+    "gpus_per_task": "GPUs of each task, which are on one node; 1 for anywhere",
     "cpus": "CPUs on all nodes together",
     "memory": "memory on all nodes together [GB]",
     "time_limit": "time limit [s], or like 1-00:00:00",

@@ -13,8 +13,9 @@ from typing import BinaryIO
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import read_number
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
-from polluxsim.logs.formats.log_rows import PlacedRow, parsed, read_time
+from polluxsim.logs.formats.log_rows import PlacedRow, parsed
 from polluxsim.logs.formats.opening import head_of, open_log
+from polluxsim.logs.formats.times import read_time
 
 CHUNK = 1 << 16  # bytes read at a time
 

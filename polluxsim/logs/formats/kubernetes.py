@@ -21,6 +21,7 @@ from polluxsim.logs.formats.base import (
     LogJob,
     Reason,
     Unit,
+    gpus_together,
     oddities_of_times,
 )
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
@@ -43,7 +44,7 @@ TIME_LIMIT = "maximumExecutionTimeSeconds"  # key of a Kueue Workload
 
 EXTRAS = (
     "application", "num_instances", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
-    "priority", "qos",
+    "priority", "qos", "gpus_per_task",
 )  # fmt: skip
 
 
@@ -109,7 +110,8 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
     if reason := WORKLOAD.differs(row):
         return row.dropped(reason)
     metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
-    resources, pods, flavor = _asked_for(spec, status.child("admission"))
+    asked = asked_for(spec, status.child("admission"))
+    resources = asked.resources
     num_gpus = resources.gpus_of(units)
     if num_gpus == 0:
         return row.dropped(resources.why_none(units))
@@ -136,8 +138,8 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
         status=FINISHED.get(finished.word("reason") or ""),
         extras=extras_of(
             application=owner_of(metadata),
-            num_instances=pods,
-            gpu_type=flavor,
+            num_instances=asked.num_pods,
+            gpu_type=asked.flavor,
             cpus=resources.cpus,
             memory=resources.memory,
             # For a workload that was evicted, only the last start is known.
@@ -146,6 +148,7 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
             partition=queue,
             priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
             qos=_class_of(spec),
+            gpus_per_task=asked.gpus_per_task(units),
         ),
         oddities=oddities_of_times(submitted, start, end, end - start),
     )
@@ -177,13 +180,45 @@ def _was_cleared_at_end(status: JsonRow, finished: JsonRow) -> bool:
     return False
 
 
-def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[Resources, int, str | None]:
-    """Return the resources of a workload, its pods, and the flavor of its GPUs if all have one.
+class PodSet(NamedTuple):
+    """Equal pods of a workload."""
+
+    resources: Resources  # of all its pods
+    num_pods: int
+
+
+class Asked(NamedTuple):
+    """What a workload of Kueue asks for, or got."""
+
+    pod_sets: tuple[PodSet, ...]
+    flavor: str | None  # of its GPUs, if all have one
+
+    @property
+    def resources(self) -> Resources:
+        """Return the resources of all pods."""
+        total = NOTHING
+        for pod_set in self.pod_sets:
+            total = total.plus(pod_set.resources)
+        return total
+
+    @property
+    def num_pods(self) -> int:
+        """Return the number of pods."""
+        return sum(pod_set.num_pods for pod_set in self.pod_sets)
+
+    def gpus_per_task(self, units: Sequence[Unit]) -> int | None:
+        """Return the GPUs that must be on one node, because each pod is on one node; None if a pod shares a GPU."""
+        pod_sets = [pod_set for pod_set in self.pod_sets if pod_set.num_pods]
+        return gpus_together(pod_set.resources.gpus_of(units) / pod_set.num_pods for pod_set in pod_sets)
+
+
+def asked_for(spec: JsonRow, admission: JsonRow) -> Asked:
+    """Return the resources of a workload.
 
     The admission states the resources that the workload got, if it was admitted.
     """
     given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
-    total, pods, flavors = NOTHING, 0, set[str]()
+    pod_sets, flavors = [], set[str]()
     for podset in spec.children("podSets"):
         count = podset.count("count") if podset.has("count") else 1
         assignment = given.get(podset.word("name") or "main")
@@ -194,8 +229,8 @@ def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[Resources, int, str |
             flavors |= {named.text(name) for name in named.values if "/" in name}
         else:
             resources = of_pod(podset.child("template").child("spec")).times(count)
-        total, pods = total.plus(resources), pods + count
-    return total, pods, flavors.pop() if len(flavors) == 1 else None
+        pod_sets.append(PodSet(resources, count))
+    return Asked(tuple(pod_sets), flavors.pop() if len(flavors) == 1 else None)
 
 
 def _past_execution(status: JsonRow) -> float:
@@ -220,6 +255,7 @@ class _VolcanoJob(NamedTuple):
     status: JobStatus | None
     retries: int
     resources: Resources  # of the pods that ran, as far as the Job states them
+    pods: tuple[Resources, ...]  # the resources of one pod of each task
     is_elastic: bool  # whether the Job asks for more pods than it needs at least
 
 
@@ -269,6 +305,7 @@ def _volcano_job(spec: JsonRow, status: JsonRow) -> _VolcanoJob:
         status=JobStatus.RUNNING if phase == "Running" else VOLCANO_ENDED.get(phase or ""),
         retries=status.count("retryCount") if status.has("retryCount") else 0,
         resources=_of_tasks(spec, status),
+        pods=tuple(of_pod(task.child("template").child("spec")) for task in spec.children("tasks")),
         is_elastic=spec.has("minAvailable") and spec.count("minAvailable") < _num_pods(spec),
     )
 
@@ -347,6 +384,7 @@ def _parse_volcano(
             partition=spec.word("queue"),
             priority=priorities.get(class_name or ""),
             qos=class_name,
+            gpus_per_task=None if job is None else gpus_together(pod.gpus_of(units) for pod in job.pods),
         ),
         oddities=(
             *(() if job is None else oddities_of_times(submitted, job.start, None, 0.0)),

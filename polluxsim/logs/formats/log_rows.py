@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import Row, other_separator, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
 from polluxsim.logs.formats.opening import open_log
+from polluxsim.logs.formats.times import read_time
 
 MAX_LINE = 1 << 20  # Longest line [bytes]. A longer line is not a row and must not fill the memory.
 MAX_COUNT = 10**9  # largest whole number in a log [1]
@@ -25,13 +25,16 @@ MAX_GPUS = 1e6  # largest number of GPUs of one job
 BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
 """Words of logs for a missing value, in small letters."""
 
+DIGITS = frozenset("0123456789")
+
 _ValueT = TypeVar("_ValueT")
 
 
 @lru_cache(maxsize=1 << 14)  # most cells of a log recur
-def _is_blank(cell: str) -> bool:
-    """Return whether a cell has no value."""
-    return cell.strip().lower() in BLANKS
+def _word(cell: str) -> str | None:
+    """Return the text of a cell without the blanks around it; None if the cell has no value."""
+    word = cell.strip()
+    return None if word.lower() in BLANKS else word
 
 
 class PlacedRow(Row):
@@ -86,17 +89,30 @@ class LogRow(PlacedRow):
 
     def has(self, column: str) -> bool:
         """Return whether the column exists and its cell is not blank."""
-        return not _is_blank(self.values.get(column, ""))
+        cell = self.values.get(column)
+        if not cell:
+            return False
+        # No word for a missing value begins with a digit, and most cells do.
+        return cell[0] in DIGITS or _word(cell) is not None
 
     def word(self, column: str) -> str | None:
         """Return the text of a column that may be blank or absent."""
-        return self.values[column].strip() if self.has(column) else None
+        cell = self.values.get(column)
+        return _word(cell) if cell else None
 
     def name(self, column: str) -> str:
         """Return text that is not blank."""
         if not self.has(column):
             raise self.error(column, "a name")
-        return self.text(column)
+        return self.values[column].strip()
+
+    def optional_count(self, column: str, at_least: int = 0) -> int | None:
+        """Return the whole number of a column that may be blank or absent."""
+        return self.count(column, at_least) if self.has(column) else None
+
+    def number_in(self, column: str) -> float | None:
+        """Return the finite number in a cell, or None."""
+        return read_number(self.values[column])
 
     def seconds(self, column: str) -> float:
         """Return a length of time [s]."""
@@ -122,11 +138,16 @@ class LogRow(PlacedRow):
         """Return a time that is a date and time of day, or seconds since 1970 [s since 1970-01-01 UTC]."""
         text = self.values[column]
         if ":" in text:
-            return self.time(column)
+            time = read_time(text, self.zone)
+            return self.time(column) if time is None else time
         seconds = read_number(text)
         if seconds is None or not 0 <= seconds <= MOST_SECONDS:
             raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
         return seconds
+
+    def optional_moment(self, column: str) -> float | None:
+        """Return the time of a column that may be blank or absent [s since 1970-01-01 UTC]."""
+        return self.moment(column) if self.has(column) else None
 
     def both_moments(self, column: str) -> tuple[float, ...]:
         """Return the one or two instants of a time: in the hour that a clock repeats in autumn, there are two [s]."""
@@ -137,87 +158,6 @@ class LogRow(PlacedRow):
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that a column is not `allowed`."""
         return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
-
-
-class Times(NamedTuple):
-    """The times of one job [s]; start and end are None if unknown."""
-
-    submitted: float
-    eligible: float  # from here on the job could start
-    start: float | None
-    end: float | None
-
-    def agree(self, duration: float | None) -> bool:
-        """Return whether the times are in order, and the job ran for its duration [s], if both are known."""
-        if self.start is None:
-            return True
-        if self.start < self.submitted:
-            return False
-        return self.end is None or duration is None or abs(self.end - self.start - duration) <= 1
-
-
-def consistent_times(times: Times, duration: float | None, moments: Callable[[], Iterable[tuple[float, ...]]]) -> Times:
-    """Return the times of a job, with the right ones of the instants that a local time in autumn can mean.
-
-    `times` takes the first instant of each. If these times disagree, the first combination of `moments`, the instants
-    of each time that is known, in the order of `Times`, that agrees replaces them.
-    """
-    if times.agree(duration):
-        return times
-    for combination in product(*moments()):
-        instants = iter(combination)
-        submitted, eligible = next(instants), next(instants)
-        start = None if times.start is None else next(instants)
-        end = None if times.end is None else next(instants)
-        other = Times(submitted, eligible, start, end)
-        if other.agree(duration):
-            return other
-    return times
-
-
-def read_time(text: str, zone: tzinfo | None, fold: int = 0) -> float | None:
-    """Return the time in a text [s since 1970-01-01 UTC], or None if the text has another form or no known zone.
-
-    In the hour that a clock repeats in autumn, `fold` 1 takes the second instant of a local time.
-
-    >>> from datetime import UTC
-    >>> read_time("1970-01-02 00:00:00", UTC)
-    86400.0
-    >>> read_time("1970-01-02 00:00", UTC)
-    86400.0
-    >>> read_time("1970-01-01T08:00:00+08:00", None)
-    0.0
-    """
-    text = text.strip()
-    # Python also reads 20171002 and 2017-W40, which are more likely numbers or names in a wrong column.
-    if len(text) < 16 or text[4] != "-" or text[13] != ":" or text[10] not in " T":
-        return None
-    try:
-        value = datetime.fromisoformat(text)
-        if value.tzinfo is None:
-            if zone is None:
-                return None
-            value = value.replace(tzinfo=zone, fold=fold)
-        return value.timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def read_clock_duration(text: str) -> float | None:
-    """Return a duration like 02:03:04, 1-02:03:04 or 1 day 02:03:04 [s]; None for any other text.
-
-    >>> read_clock_duration("1-00:00:30"), read_clock_duration("2 days, 1:00:00"), read_clock_duration("90")
-    (86430.0, 176400.0, None)
-    """
-    match = CLOCK_DURATION.fullmatch(text.strip())
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-CLOCK_DURATION = re.compile(r"(?:(\d{1,6})(?:-| days?,? ))?(\d{1,6}):([0-5]?\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
-"""[days-]hours:minutes:seconds, or the days as words, perhaps with a fraction of a second."""
 
 
 @dataclass(frozen=True)

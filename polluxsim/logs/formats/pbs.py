@@ -27,7 +27,8 @@ from polluxsim.logs.formats.base import (
     Unit,
     oddities_of_times,
 )
-from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, parsed, read_clock_duration, read_lines
+from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, parsed, read_lines
+from polluxsim.logs.formats.times import read_clock_duration
 
 PAIR = re.compile(r'([A-Za-z_][\w.]*)=("[^"]*"|\S*)', re.ASCII)
 """One key with its value, which may stand in quotes."""

@@ -24,6 +24,7 @@ from polluxsim.logs.formats.base import (
     Place,
     Reason,
     Unit,
+    gpus_together,
     oddities_of_times,
 )
 from polluxsim.logs.formats.json_rows import JsonRow, json_rows
@@ -148,6 +149,7 @@ def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
                 queueing_delay=first.start - created,
                 priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
                 qos=spec.word("priorityClassName"),
+                gpus_per_task=gpus_together(pod.num_gpus for pod in run),
             ),
             None if None in nodes else len(nodes),
         ),

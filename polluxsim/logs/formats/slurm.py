@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     CPU,
     ENDED,
-    GPU,
     ONLY_GPUS,
     Clock,
     Dropped,
@@ -29,19 +28,11 @@ from polluxsim.logs.formats.base import (
     source_files,
 )
 from polluxsim.logs.formats.json_rows import is_json, json_rows
-from polluxsim.logs.formats.log_rows import (
-    MAX_GPUS,
-    Layout,
-    LogRow,
-    TableFormat,
-    Times,
-    consistent_times,
-    parsed,
-    read_rows,
-    read_time,
-)
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, parsed, read_rows
 from polluxsim.logs.formats.opening import open_log
 from polluxsim.logs.formats.slurm_json import ARRAY_LIMIT, sacct_cells
+from polluxsim.logs.formats.slurm_resources import CPU_COLUMNS, Recurring, held_gpus, why_without_gpu
+from polluxsim.logs.formats.times import Times, consistent_times, read_time
 
 STATES = {
     **ENDED,
@@ -75,19 +66,6 @@ THROTTLE = re.compile(rb"(\d+)_\[[^\]%]*%(\d+)\]")
 
 MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
 
-GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
-"""One entry of a TRES list for GPUs, of one type or of all."""
-
-GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))?(?:\([^)]*\))?", re.ASCII)
-"""One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
-
-
-CPU_COLUMNS = ("AllocCPUS", "NCPUS", "ReqCPUS")
-"""Columns of sacct with the CPUs of a job, for logs without lists of resources."""
-
-SHARES = ("gres/shard", "gres/mps")
-"""Resources of Slurm by which jobs share a GPU."""
-
 FREE_TEXT = ("JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir", "Reason")
 """Columns of sacct with a text that a user chooses. Slurm does not escape a delimiter in it."""
 
@@ -102,9 +80,9 @@ def _parse(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
         return row.dropped(Reason.NEVER_RAN)
-    num_gpus, gpu_type, types = _held(row, units)
+    num_gpus, gpu_type, num_types = held_gpus(row, units)
     if num_gpus == 0:
-        return row.dropped(_why_without_gpu(row, units))
+        return row.dropped(why_without_gpu(row, units))
     times, duration = _times(row)
     submitted, eligible, start, end = times
     if duration is None:
@@ -112,33 +90,41 @@ def _parse(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
     # A job that ran for no time and has an empty allocation never held GPUs.
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
         return row.dropped(Reason.NEVER_RAN)
+    oddities = oddities_of_times(eligible, start, end, duration)
+    if num_types > 1:
+        oddities = (*oddities, Reason.SEVERAL_TYPES)
+    request = _REQUESTS.of(row)
     return LogJob(
         place=row.place,
         job=job_id,
         submitted=eligible,
         duration=duration,
         num_gpus=num_gpus,
-        user=row.word("User"),
-        tenant=row.word("Account") or row.word("Partition"),
+        user=request.user,
+        tenant=request.tenant,
         status=status,
-        attempts=row.count("Restarts") + 1 if row.has("Restarts") else None,
+        attempts=request.attempts,
         extras=(
             row.word("JobName"),
-            row.count("NNodes", at_least=1) if row.has("NNodes") else None,
+            request.num_nodes,
             None if start is None else start - eligible,
-            _time_limit(row),
-            row.word("Partition"),
+            request.time_limit,
+            request.partition,
             gpu_type,
             row.within("Priority", 0, MAX_PRIORITY) if row.has("Priority") else None,
-            row.word("QOS"),
+            request.qos,
             eligible - submitted if row.has("Eligible") else None,
-            row.count(ARRAY_LIMIT, at_least=1) if row.has(ARRAY_LIMIT) else None,
+            _gpus_per_task(row, num_gpus, request.num_nodes),
+            row.optional_count(ARRAY_LIMIT, at_least=1),
         ),
-        oddities=(*oddities_of_times(eligible, start, end, duration), *([Reason.SEVERAL_TYPES] if types > 1 else [])),
+        oddities=oddities,
     )
 
 
 def _status(row: LogRow) -> JobStatus | None:
+    cell = row.values["State"]
+    if cell in STATES:
+        return STATES[cell]
     # sacct appends the user who cancelled a job: "CANCELLED by 1000".
     word = row.name("State").split()[0]
     if word not in STATES:
@@ -152,9 +138,13 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
     A dependency, a begin time or a hold keeps a job out of the queue after its submission.
     """
     submitted = row.moment("Submit")
-    eligible = _time(row, "Eligible")
-    start = _time(row, "Start")
-    end = _time(row, "End")
+    # Most jobs could start when they were submitted, so the equal text is not read again.
+    if row.values.get("Eligible") == row.values["Submit"]:
+        eligible: float | None = submitted
+    else:
+        eligible = row.optional_moment("Eligible")
+    start = row.optional_moment("Start")
+    end = row.optional_moment("End")
     duration = _duration(row, start, end)
     times = Times(submitted, submitted if eligible is None else max(submitted, eligible), start, end)
     if times.agree(duration):
@@ -167,10 +157,6 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
     times = consistent_times(times, duration, lambda: [row.both_moments(column) for column in columns])
     times = times._replace(eligible=max(times.submitted, times.eligible))
     return times, _duration(row, times.start, times.end)
-
-
-def _time(row: LogRow, column: str) -> float | None:
-    return row.moment(column) if row.has(column) else None
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
@@ -190,159 +176,65 @@ def _elapsed(row: LogRow, column: str) -> float:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
+class _Request(NamedTuple):
+    """What the cells of a job say that are equal in many jobs of a user."""
+
+    user: str | None
+    tenant: str | None
+    partition: str | None
+    qos: str | None
+    attempts: int | None
+    num_nodes: int | None
+    time_limit: float | None  # [s]
+
+
+def _read_request(row: LogRow) -> _Request:
+    partition = row.word("Partition")
+    restarts = row.optional_count("Restarts")
+    return _Request(
+        user=row.word("User"),
+        tenant=row.word("Account") or partition,
+        partition=partition,
+        qos=row.word("QOS"),
+        attempts=None if restarts is None else restarts + 1,
+        num_nodes=row.optional_count("NNodes", at_least=1),
+        time_limit=_time_limit(row),
+    )
+
+
+_REQUESTS = Recurring(
+    ("User", "Account", "Partition", "QOS", "Restarts", "NNodes", "TimelimitRaw", "Timelimit"), _read_request
+)
+
+
 def _time_limit(row: LogRow) -> float | None:
     """Return the time limit [s], None for a job without its own limit. `TimelimitRaw` is in minutes."""
-    if row.has("TimelimitRaw") and row.word("TimelimitRaw") not in NO_LIMIT:
+    minutes = row.word("TimelimitRaw")
+    if minutes is not None and minutes not in NO_LIMIT:
         return row.within("TimelimitRaw", 0, MOST_SECONDS / 60) * 60 or None
-    if row.has("Timelimit") and row.word("Timelimit") not in NO_LIMIT:
+    limit = row.word("Timelimit")
+    if limit is not None and limit not in NO_LIMIT:
         return _elapsed(row, "Timelimit") or None
     return None
 
 
-class _Gpus(NamedTuple):
-    """GPUs of a job, their type if all GPUs have one type, and the number of types."""
+def _gpus_per_task(row: LogRow, num_gpus: float, num_nodes: int | None) -> int | None:
+    """Return the GPUs of a task, which are on one node; None if only the number of nodes is known, or not even it.
 
-    number: float  # number of GPUs, or of what counts as GPUs
-    type: str | None = None  # None if the GPUs have several types or an unknown type
-    types: int = 0  # number of types
-
-
-def _held(row: LogRow, units: Sequence[Unit]) -> _Gpus:
-    """Return the GPUs of a job, with the other resources that count as GPUs."""
-    if units == ONLY_GPUS:
-        return _gpus_of(row)
-    gpus = _Gpus(0)
-    number = 0.0
-    for unit in units:
-        if unit.resource == GPU:
-            gpus = _gpus_of(row)
-            number += unit.gpus * gpus.number
-        else:
-            number += unit.gpus * _amount(row, "cpu" if unit.resource == CPU else unit.resource)
-    if number > MAX_GPUS:
-        raise row.error("AllocTRES", f"a list with at most {MAX_GPUS:g} of what --unit names")
-    return gpus._replace(number=number)
-
-
-def _amount(row: LogRow, resource: str) -> float:
-    """Return the amount of a resource in the allocation, or in the request if the log states no allocation."""
-    for column in ("AllocTRES", "ReqTRES"):
-        if row.has(column):
-            amounts = _amounts(row, column)
-            return amounts.get(resource, 0.0)
-    if resource == "cpu":
-        for column in CPU_COLUMNS:
-            if row.has(column):
-                return row.count(column)
-    return 0.0
-
-
-def _amounts(row: LogRow, column: str) -> dict[str, float]:
-    """Return the amounts of the resources in a TRES list by name.
-
-    The name of a typed entry is that before the type. An untyped entry counts the typed entries of its name as well.
+    The command line may state them. Slurm spreads GPUs that are requested for each node evenly. A job whose nodes have
+    different numbers of GPUs requested only their sum, and can have them anywhere.
     """
-    untyped, typed = dict[str, float](), dict[str, float]()
-    for text in row.values[column].strip().split(","):
-        name, equals, number = text.partition("=")
-        match = AMOUNT.fullmatch(number)
-        if not equals:
-            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
-        if match is None:
-            continue  # memory such as mem=16G, which is no number of pieces
-        base, colon, _ = name.partition(":")
-        if colon:
-            typed[base] = typed.get(base, 0.0) + float(number)
-        else:
-            untyped[base] = float(number)
-    return typed | untyped
+    if row.has("SubmitLine"):
+        match = GPUS_PER_TASK.search(row.values["SubmitLine"])
+        if match is not None and num_gpus % int(match[1]) == 0:
+            return int(match[1])
+    if num_nodes is not None and num_gpus > num_nodes and num_gpus % num_nodes:
+        return 1
+    return None
 
 
-AMOUNT = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
-"""A number of pieces of a resource."""
-
-
-def _why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
-    """Return the reason to drop a job without GPUs, with the names of other accelerators that it holds."""
-    if Unit(CPU) in units:
-        return "no CPU"
-    names = set[str]()
-    for column in ("AllocTRES", "ReqTRES"):
-        if row.has(column):
-            entries = row.values[column].split(",")
-            names |= {entry.partition("=")[0].partition(":")[0].strip() for entry in entries}
-    others = sorted(name for name in names if name.startswith("gres/") and not name.startswith("gres/gpu"))
-    if not others:
-        return Reason.NO_GPU
-    named = ", ".join(others)
-    if set(others) <= set(SHARES):
-        return f"only shares of a GPU: {named}; count them with --unit {GPU},{others[0]}*GPUS_OF_A_SHARE"
-    return f"no GPU, but {named}; count them with --unit {GPU},{others[0]}"
-
-
-def _gpus_of(row: LogRow) -> _Gpus:
-    """Return the allocated GPUs, or the requested GPUs if the log does not state the allocation.
-
-    If the allocation states no type, the requested type is the type of the job.
-    """
-    given = [(column, read) for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres)) if row.has(column)]
-    lists = given or ([("ReqTRES", _tres)] if row.has("ReqTRES") else [])
-    # Slurm before 20.11 may have the GPUs in AllocGRES only.
-    found = next((gpus for column, read in lists if (gpus := _gpus_of_list(row, column, read)).number), _Gpus(0))
-    asked = {name for name, _ in GPUS.findall(row.word("ReqTRES") or "") if name}
-    return found if found.types or len(asked) != 1 else found._replace(type=asked.pop())
-
-
-_ReadEntry: TypeAlias = Callable[[LogRow, str, str], tuple[str | None, int] | None]
-
-
-def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
-    """Return the GPUs in a list of resources; `read` returns the type and number of one entry.
-
-    The jobs of a log have few different lists, so the GPUs of each list are read once.
-    """
-    text = row.values[column]
-    gpus = _GPUS_BY_LIST.get((column, text))
-    if gpus is None:
-        gpus = _read_list(row, column, read)
-        if len(_GPUS_BY_LIST) < MOST_LISTS:
-            _GPUS_BY_LIST[column, text] = gpus
-    return gpus
-
-
-MOST_LISTS = 1 << 14  # lists of resources that are remembered
-_GPUS_BY_LIST: dict[tuple[str, str], _Gpus] = {}
-
-
-def _read_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
-    """Return the GPUs in a list of resources."""
-    entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
-    typed = {name: count for name, count in entries if name is not None}
-    # The untyped entry also counts the GPUs of the typed entries.
-    total = next((count for name, count in reversed(entries) if name is None), sum(typed.values()))
-    return _Gpus(total, next(iter(typed)) if len(typed) == 1 else None, len(typed))
-
-
-def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
-    """Return the type and number of GPUs in an entry of a TRES list; None for another resource."""
-    if not text.startswith(("gres/gpu=", "gres/gpu:")):
-        if "=" not in text:
-            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
-        return None
-    match = GPUS.fullmatch(text)
-    if not match or int(match[2]) > MAX_GPUS:
-        raise row.error(column, "a list with GPUs like gres/gpu=4 or gres/gpu:a100=4")
-    return match[1], int(match[2])
-
-
-def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
-    """Return the type and number of GPUs in an entry of a GRES list; None for another resource."""
-    if not text.removeprefix("gres").lstrip(":/").startswith("gpu"):
-        return None
-    match = GRES.fullmatch(text)
-    if not match or int(match[2] or 1) > MAX_GPUS:
-        raise row.error(column, "a list with GPUs like gpu:4 or gpu:a100:4")
-    return match[1], int(match[2] or 1)
+GPUS_PER_TASK = re.compile(r"--gpus-per-task[= ](?:[A-Za-z][^:=\s]*:)?([1-9]\d{0,3})(?=\s|$)", re.ASCII)
+"""The option of sbatch for the GPUs of each task."""
 
 
 class SlurmFormat(TableFormat):
@@ -471,7 +363,7 @@ SLURM = SlurmFormat(
     clock=Clock.LOCAL,
     extras=(
         "application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "priority", "qos",
-        "eligibility_delay", "array_limit",
+        "eligibility_delay", "gpus_per_task", "array_limit",
     ),
     files="*.txt *.json *.csv",
 )  # fmt: skip

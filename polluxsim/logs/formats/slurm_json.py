@@ -48,17 +48,17 @@ def sacct_cells(row: JsonRow) -> _JsonCells:
     """Return a job of `sacct --json` as a row of sacct's text."""
     array, het, time, tres = (row.child(key) for key in ("array", "het", "time", "tres"))
     limits = array.child("limits").child("max").child("running")
-    cells = {column: _scalar(row, key) for column, key in KEYS.items() if "." not in key}
+    cells = {column: scalar(row, key) for column, key in KEYS.items() if "." not in key}
     cells |= {
         "JobID": _job_id(row, array, het),
-        "User": cells["User"] or _scalar(row.child("association"), "user"),
+        "User": cells["User"] or scalar(row.child("association"), "user"),
         "State": _state(row.child("state")),
         "Submit": _number_or_blank(time, "submission"),
         "Eligible": _number_or_blank(time, "eligible"),
         "Start": _number_or_blank(time, "start"),
         "End": _number_or_blank(time, "end"),
-        "ElapsedRaw": _scalar(time, "elapsed"),
-        "TimelimitRaw": _scalar(time, "limit"),
+        "ElapsedRaw": scalar(time, "elapsed"),
+        "TimelimitRaw": scalar(time, "limit"),
         "AllocTRES": _resources(tres, "allocated"),
         "ReqTRES": _resources(tres, "requested"),
         ARRAY_LIMIT: _number_or_blank(limits, "tasks"),
@@ -66,7 +66,7 @@ def sacct_cells(row: JsonRow) -> _JsonCells:
     return _JsonCells(row.path, row.line, cells, row.zone)
 
 
-def _scalar(row: JsonRow, key: str) -> str:
+def scalar(row: JsonRow, key: str) -> str:
     """Return a text or number as text, blank if it is not set.
 
     Since Slurm 23.02 a number may be an object {"set": …, "infinite": …, "number": …}.
@@ -76,7 +76,7 @@ def _scalar(row: JsonRow, key: str) -> str:
         number = row.child(key)
         if number.values.get("infinite"):
             return "UNLIMITED"
-        return _scalar(number, "number") if number.values.get("set") else ""
+        return scalar(number, "number") if number.values.get("set") else ""
     if value is None or value == "":
         return ""
     if isinstance(value, str):
@@ -88,27 +88,27 @@ def _scalar(row: JsonRow, key: str) -> str:
 
 def _number_or_blank(row: JsonRow, key: str) -> str:
     """Return a number as text, blank for 0, which Slurm writes for an unknown time or no limit."""
-    text = _scalar(row, key)
+    text = scalar(row, key)
     return "" if text == "0" else text
 
 
 def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
     """Return the id of a job in the form of `JOB_ID`."""
     if first := _number_or_blank(het, "job_id"):
-        return f"{first}+{_scalar(het, 'job_offset') or 0}"
+        return f"{first}+{scalar(het, 'job_offset') or 0}"
     if first := _number_or_blank(array, "job_id"):
-        if task := _scalar(array, "task_id"):
+        if task := scalar(array, "task_id"):
             return f"{first}_{task}"
-        if tasks := _scalar(array, "task"):
+        if tasks := scalar(array, "task"):
             return f"{first}_[{tasks}]"
-    return _scalar(row, "job_id")
+    return scalar(row, "job_id")
 
 
 def _state(row: JsonRow) -> str:
     """Return the state of a job. Since Slurm 23.11 the state is a list, the base state first."""
     value = row.values.get("current")
     if not isinstance(value, list):
-        return _scalar(row, "current")
+        return scalar(row, "current")
     if not value or not isinstance(value[0], str):
         raise row.error("current", "a list of states")
     return value[0]
@@ -116,7 +116,5 @@ def _state(row: JsonRow) -> str:
 
 def _resources(tres: JsonRow, key: str) -> str:
     """Return a list of resources as sacct's text, like cpu=8,gres/gpu:a100=4."""
-    entries = [
-        (_scalar(entry, "type"), _scalar(entry, "name"), _scalar(entry, "count")) for entry in tres.children(key)
-    ]
+    entries = [(scalar(entry, "type"), scalar(entry, "name"), scalar(entry, "count")) for entry in tres.children(key)]
     return ",".join(f"{kind}/{name}={count}" if name else f"{kind}={count}" for kind, name, count in entries if count)

@@ -33,18 +33,15 @@ from polluxsim.logs.formats.log_rows import (
     MAX_GPUS,
     Layout,
     LogRow,
-    Times,
-    consistent_times,
     parsed,
-    read_clock_duration,
     read_lines,
     read_rows,
-    read_time,
     row_of,
 )
 from polluxsim.logs.formats.opening import is_standard_workload_format
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
 from polluxsim.logs.formats.swf import STATUSES as SWF_STATUSES
+from polluxsim.logs.formats.times import Times, consistent_times, read_clock_duration, read_time
 
 HEAD = 100  # rows that are read to find the columns of a table; objects in JSON may leave some out
 FIRST_EPOCH = 1e8  # numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]
@@ -232,6 +229,7 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
             mapped.number("priority", -MAX_PRIORITY, MAX_PRIORITY),
             mapped.word("qos"),
             eligible - submitted if mapped.has("eligible") else None,
+            _gpus_per_task(mapped, gpus),
         ),
         oddities=(*oddities, *row.oddities),
     )
@@ -256,6 +254,14 @@ def _times(mapped: _Mapped, duration: float | None) -> Times:
         return times
     times = consistent_times(times, duration, lambda: [mapped.both_times(key) for key in keys])
     return times._replace(eligible=max(times.submitted, times.eligible))
+
+
+def _gpus_per_task(mapped: _Mapped, num_gpus: float) -> int | None:
+    """Return the GPUs of a task, of which the GPUs of the job must be a multiple."""
+    gpus = mapped.count("gpus_per_task")
+    if gpus and num_gpus % gpus:
+        raise mapped.row.error(mapped.columns["gpus_per_task"].column, f"a divisor of its GPUs, {num_gpus:g}")
+    return gpus or None
 
 
 def _time_limit(mapped: _Mapped) -> float | None:
@@ -435,7 +441,7 @@ TABLE = MappedTable(
     clock=Clock.LOCAL,
     extras=(
         "application", "num_nodes", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
-        "priority", "qos", "eligibility_delay",
+        "priority", "qos", "eligibility_delay", "gpus_per_task",
     ),
     files="*.csv *.json *.jsonl",
 )  # fmt: skip

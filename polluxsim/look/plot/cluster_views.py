@@ -33,7 +33,7 @@ from polluxsim.look.plot.style import (
 from polluxsim.look.plot.usage import BIN, draw_mean
 from polluxsim.look.run_facts import cluster_of
 from polluxsim.records.storage import Run
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.series import axis_start, bin_edges, waiting_jobs
 
 Losses = list[tuple[float, float, int]]  # start and end of a period [s], and the GPUs that were lost in it
@@ -47,7 +47,7 @@ MANY = 3000  # more rectangles than this are drawn without a border
 
 
 @styled
-def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
+def queue(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw the jobs that are submitted and hold no GPU, over time.
 
     A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
@@ -69,7 +69,7 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
 
 @styled
-def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def gpu_map(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the job on each GPU over time, for the first run of each group. Nodes that are down are hatched."""
     runs = [group.runs[0] for group in groups]
     gpus = [sum(cluster_of(run).gpus_per_node) for run in runs]
@@ -85,33 +85,39 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
             axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
     panels[-1].set_xlim(right=max(run.result.end_time for run in runs) / HOUR)
     time_axis(panels[-1], [run.result for run in runs])
-    named: dict[Artist, str] = {
-        Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())
-    }
+    names: dict[Artist, str] = {}
+    if has_hue:
+        for application in applications:
+            names[Patch(facecolor=application_colour(application))] = application
     if any(run.result.outage_records for run in runs):
-        named[Patch(**DOWN)] = "node down"
-    if named:
-        legend(figure, named)
+        names[Patch(**DOWN)] = "node down"
+    if names:
+        legend(figure, names)
     return figure
 
 
 def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
     """Draw the map of a run; `has_hue` states whether colours distinguish applications."""
-    cluster, result = cluster_of(run), run.result
-    held, jobs, end = occupancy(result, cluster), result.job_records, result.end_time / HOUR
-    colours = [job_colour(job.application if has_hue else None, number) for number, job in enumerate(jobs)]
-    rows = np.cumsum([0, *cluster.gpus_per_node])
-    axes.add_collection(_bars([(0.0, end, 0, int(rows[-1]))], facecolor=MAP_COLOURS["idle"], linewidth=0))
+    result = run.result
+    cluster = cluster_of(run)
+    held = occupancy(result, cluster)
+    end = result.end_time / HOUR
+    colours = []
+    for number, job in enumerate(result.job_records):
+        colours.append(job_colour(job.application if has_hue else None, number))
+    first_rows = np.cumsum([0, *cluster.gpus_per_node])
+    num_rows = int(first_rows[-1])
+    axes.add_collection(_bars([(0.0, end, 0, num_rows)], facecolor=MAP_COLOURS["idle"], linewidth=0))
     places = zip(held.start / HOUR, held.end / HOUR, held.row, held.rows, strict=True)
     edge = 0.15 if len(held.start) < MANY else 0.0
     faces = [colours[job] for job in held.job.tolist()]
     axes.add_collection(_bars(places, facecolor=faces, edgecolor="white", linewidth=edge))
-    downs = [
-        (outage.time / HOUR, min(outage.until / HOUR, end), int(rows[outage.node]), outage.gpus)
-        for outage in result.outage_records
-    ]
+    downs = []
+    for outage in result.outage_records:
+        first_row = int(first_rows[outage.node])
+        downs.append((outage.time / HOUR, min(outage.until / HOUR, end), first_row, outage.gpus))
     axes.add_collection(_bars(downs, gid="down", **DOWN))
-    axes.set_ylim(int(rows[-1]), 0)
+    axes.set_ylim(num_rows, 0)
     axes.set_ylabel("GPU")
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=False)
@@ -119,32 +125,34 @@ def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
 
 def _bars(places: Iterable[tuple[float, float, int, int]], **look: Any) -> PolyCollection:
     """Return rectangles from one time to another [h], over a number of rows from a first row on."""
-    corners = [[(start, row), (end, row), (end, row + rows), (start, row + rows)] for start, end, row, rows in places]
+    corners = []
+    for start, end, row, rows in places:
+        corners.append([(start, row), (end, row), (end, row + rows), (start, row + rows)])
     return PolyCollection(corners, **look)
 
 
 @styled
-def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def failures(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the nodes that are down over time, and the GPU time that failures cost so far.
 
     The nodes are those of the first run of each group. GPU time is lost on nodes that are down, and where a failure
     undid training. Raise InvalidInputError if a run has no failures.
     """
     runs = [group.runs[0] for group in groups]
-    found = [_losses(run) for run in runs]
-    for run, (down, undone) in zip(runs, found, strict=True):
+    losses = [_losses(run) for run in runs]
+    for run, (down, undone) in zip(runs, losses, strict=True):
         if not down and not undone:
             raise InvalidInputError(f"{run.name}: no node and no job failed; draw a run with failures")
-    nodes = [cluster_of(run).num_nodes for run in runs]
-    heights = [*(max(1.6, min(0.18 * count, 6.0)) for count in nodes), 3.2]
+    heights = [max(1.6, min(0.18 * cluster_of(run).num_nodes, 6.0)) for run in runs]
+    heights.append(3.2)
     figure = new_figure(width, sum(heights) + 1.6)
     *panels, lower = figure.subplots(len(runs) + 1, sharex=True, height_ratios=heights)
     lines = {}
-    for axes, run, group, look, (down, undone) in zip(panels, runs, groups, looks_of(groups), found, strict=True):
-        bars = [
-            (outage.time / HOUR, min(outage.until, run.result.end_time) / HOUR, outage.node, 1)
-            for outage in run.result.outage_records
-        ]
+    for axes, run, group, look, (down, undone) in zip(panels, runs, groups, looks_of(groups), losses, strict=True):
+        bars = []
+        for outage in run.result.outage_records:
+            end = min(outage.until, run.result.end_time)
+            bars.append((outage.time / HOUR, end / HOUR, outage.node, 1))
         axes.add_collection(_bars(bars, facecolor=look.color, linewidth=0, gid="down"))
         axes.set_ylim(cluster_of(run).num_nodes, 0)
         axes.set_ylabel("node down")
@@ -152,8 +160,8 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
         mark_forks(axes, [group], has_title=len(groups) > 1)
         if len(groups) > 1:
             axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
-        for kind, losses, style in (("nodes down", down, "-"), ("training undone", undone, (0, (2, 1)))):
-            (line,) = lower.plot(*_so_far(losses, run.result.end_time), color=look.color, linestyle=style)
+        for kind, lost, style in (("nodes down", down, "-"), ("training undone", undone, (0, (2, 1)))):
+            (line,) = lower.plot(*_so_far(lost, run.result.end_time), color=look.color, linestyle=style)
             lines[line] = f"{group.label}, {kind}" if len(groups) > 1 else kind
     lower.set_ylabel("lost so far\n[GPU h]")
     lower.set_ylim(bottom=0)
@@ -169,17 +177,21 @@ def _losses(run: Run) -> tuple[Losses, Losses]:
     Both count from the first submission.
     """
     result = run.result
-    down = [
-        (max(outage.time, result.start_time), min(outage.until, result.end_time), outage.gpus)
-        for outage in result.outage_records
-        if outage.until > result.start_time
-    ]
-    return down, [(start, end, len(stay.slots)) for stay, start, end, _ in undone_training(run, cluster_of(run))]
+    down = []
+    for outage in result.outage_records:
+        if outage.until > result.start_time:
+            start = max(outage.time, result.start_time)
+            down.append((start, min(outage.until, result.end_time), outage.gpus))
+    undone = [(start, end, len(stay.slots)) for stay, start, end, _ in undone_training(run, cluster_of(run))]
+    return down, undone
 
 
 def _so_far(losses: Losses, end_time: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return times [h] and the GPU time lost up to each of them [GPU h]."""
-    times = np.unique([0.0, *(time for start, end, _ in losses for time in (start, end)), end_time])
+    ends = {0.0, end_time}
+    for start, end, _ in losses:
+        ends |= {start, end}
+    times = np.array(sorted(ends))
     lost = np.zeros(len(times))
     for start, end, gpus in losses:
         lost += gpus * (np.clip(times, start, end) - start)

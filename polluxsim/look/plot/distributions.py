@@ -28,7 +28,7 @@ from polluxsim.look.plot.style import (
 )
 from polluxsim.metrics.summary import counted
 from polluxsim.records.results import Result
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.job_values import (
     Spread,
     completion_hours,
@@ -45,7 +45,7 @@ FAIRNESS = "finish_time_fairness"  # column of the table of jobs
 
 
 @styled
-def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def jct_cdf(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
     Jobs that were cut off count in the total, so the line of their run ends below 1. A line pools the
@@ -56,7 +56,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 
 @styled
-def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def fairness_cdf(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the cumulative distribution of the finish-time fairness ρ.
 
     A job with ρ < 1 completed earlier than on a fair share. Jobs that were cut off count in the total, as in `jct_cdf`.
@@ -88,7 +88,7 @@ def fairness_of(name: str, result: Result) -> Sample:
 
 
 def _drawn(
-    groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
+    groups: Sequence[RunGroup], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
 ) -> Drawing:
     """Draw the distributions of samples, given for each run of each group, with a vertical line at `mark`."""
     figure, axes = new_panel(width)
@@ -105,35 +105,44 @@ def _drawn(
     return figure
 
 
-def _line(axes: Axes, group: Group, look: Look, runs: Sequence[Sample]) -> None:
+def _line(axes: Axes, group: RunGroup, look: Look, runs: Sequence[Sample]) -> None:
     """Draw the distribution of the pooled samples of a group, and a band of those of its runs."""
-    x, share = cdf(np.concatenate([values for values, _ in runs]), sum(count for _, count in runs))
+    values = np.concatenate([values_of_run for values_of_run, _ in runs])
+    x, share = cdf(values, sum(count for _, count in runs))
     axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
     if len(runs) > 1 and len(x):
         grid = np.unique(x)
-        each = [np.searchsorted(np.sort(values), grid, side="right") / max(count, 1) for values, count in runs]
-        axes.fill_between(
-            grid, np.min(each, axis=0), np.max(each, axis=0), color=look.color, alpha=0.15, linewidth=0, step="post"
-        )
+        shares = []
+        for values_of_run, count in runs:
+            num_below = np.searchsorted(np.sort(values_of_run), grid, side="right")
+            shares.append(num_below / max(count, 1))
+        low = np.min(shares, axis=0)
+        high = np.max(shares, axis=0)
+        axes.fill_between(grid, low, high, color=look.color, alpha=0.15, linewidth=0, step="post")
 
 
 @styled
-def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def jct_by_application(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the mean completion time of each application's jobs, with a bar from the 10th to the 90th percentile.
 
     Each group has a marker in each application's row; the jobs of all its runs count. A job that was cut off counts
     with its age at the end of the run, as in the table of runs.
     """
-    found = [spreads(group) for group in groups]
-    means = {name: max(row[name].mean for row in found if name in row) for row in found for name in row}
-    names = sorted(means, key=lambda name: means[name])
+    spreads_of_groups = [spreads(group) for group in groups]
+    largest_means: dict[str, float] = {}
+    for by_application in spreads_of_groups:
+        for name, spread in by_application.items():
+            largest_means[name] = max(spread.mean, largest_means.get(name, spread.mean))
+    names = sorted(largest_means, key=lambda name: largest_means[name])
     rows = len(names) * max(len(groups), 2)
     figure = new_figure(width, 1.6 + 0.27 * rows)
     axes = figure.subplots()
     handles = {}
-    for group, look, row, offset in zip(groups, looks_of(groups), found, _offsets(groups, 0.8, 0.3)[::-1], strict=True):
-        mean, low, high, _ = np.array([row[name] for name in names if name in row]).reshape(-1, 4).T
-        y = np.array([index for index, name in enumerate(names) if name in row]) + offset
+    offsets = _offsets(groups, 0.8, 0.3)[::-1]  # the first group is at the top of a row
+    for group, look, by_application, offset in zip(groups, looks_of(groups), spreads_of_groups, offsets, strict=True):
+        group_spreads = [by_application[name] for name in names if name in by_application]
+        mean, low, high, _ = np.array(group_spreads).reshape(-1, 4).T
+        y = np.array([index for index, name in enumerate(names) if name in by_application]) + offset
         axes.hlines(y, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(mean, y, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
@@ -150,35 +159,38 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
     return figure
 
 
-def _offsets(groups: Sequence[Group], width: float, most: float) -> NDArray[np.float64]:
+def _offsets(groups: Sequence[RunGroup], width: float, most: float) -> NDArray[np.float64]:
     """Return the offsets of markers around a tick, within a width, at most some distance apart [steps of ticks]."""
-    return (np.arange(float(len(groups))) - (len(groups) - 1) / 2) * min(width / len(groups), most)
+    distance = min(width / len(groups), most)
+    return (np.arange(float(len(groups))) - (len(groups) - 1) / 2) * distance
 
 
-def spreads(group: Group) -> dict[str, Spread]:
+def spreads(group: RunGroup) -> dict[str, Spread]:
     """Return the spread of the completion times of a group's jobs [h], by application."""
-    found = [hours_by_application(run.result) for run in group.runs]
-    names = dict.fromkeys(name for hours in found for name in hours)
-    return {name: spread_of(np.concatenate([hours[name] for hours in found if name in hours])) for name in names}
+    hours = defaultdict[str, list[NDArray[np.float64]]](list)
+    for run in group.runs:
+        for name, hours_of_run in hours_by_application(run.result).items():
+            hours[name].append(hours_of_run)
+    return {name: spread_of(np.concatenate(parts)) for name, parts in hours.items()}
 
 
 @styled
-def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+def slowdown_by_size(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the slowdown of complete jobs, JCT over the time with GPUs, by the number of GPUs that they ask for.
 
     A point is the median of a group's jobs, a bar goes from the 10th to the 90th percentile. Raise InvalidInputError if
     no job is complete.
     """
-    found = [_slowdowns(group) for group in groups]
-    sizes = sorted({size for slowdowns in found for size in slowdowns})
+    slowdowns_of_groups = [_slowdowns(group) for group in groups]
+    sizes = sorted(set().union(*slowdowns_of_groups))
     if not sizes:
         raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
     figure, axes = new_panel(width)
     handles = {}
     offsets = _offsets(groups, 0.7, 0.25)
-    for group, look, slowdowns, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
-        values = [slowdowns[size] for size in sizes if size in slowdowns]
-        low, middle, high = np.array([np.percentile(each, [10, 50, 90]) for each in values]).reshape(-1, 3).T
+    for group, look, slowdowns, offset in zip(groups, looks_of(groups), slowdowns_of_groups, offsets, strict=True):
+        percentiles = [np.percentile(slowdowns[size], [10, 50, 90]) for size in sizes if size in slowdowns]
+        low, middle, high = np.array(percentiles).reshape(-1, 3).T
         x = np.array([index for index, size in enumerate(sizes) if size in slowdowns]) + offset
         axes.vlines(x, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
@@ -193,10 +205,11 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     return figure
 
 
-def _slowdowns(group: Group) -> dict[int, list[float]]:
+def _slowdowns(group: RunGroup) -> dict[int, list[float]]:
     """Return the slowdowns of a group's jobs by the index of their size in `SIZES`."""
-    found = defaultdict[int, list[float]](list)
+    slowdowns = defaultdict[int, list[float]](list)
     for run in group.runs:
-        for size, values in waits_and_slowdowns(run.result)[1].items():
-            found[size] += values
-    return found
+        _, slowdowns_of_run = waits_and_slowdowns(run.result)
+        for size, values in slowdowns_of_run.items():
+            slowdowns[size] += values
+    return slowdowns

@@ -35,14 +35,14 @@ from polluxsim.look.run_facts import cluster_of, start_delay
 from polluxsim.models.profile import Profile
 from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
 Array = NDArray[np.float64]
 Profiles = Mapping[str, Profile]
 
 
-class Curve(NamedTuple):
+class StepCurve(NamedTuple):
     """A quantity over time."""
 
     edges: Array  # shape (n + 1,) [s]
@@ -54,22 +54,22 @@ class Life(NamedTuple):
 
     label: str
     policy: str  # decides the colour if runs are compared
-    gpus: Curve
-    batch_size: Curve  # in total [examples]
-    efficiency: Curve | None = None  # statistical; None if it is unknown
-    speed: Curve | None = None  # relative to the speed alone; None if the job shared no GPU
+    gpus: StepCurve
+    batch_size: StepCurve  # in total [examples]
+    efficiency: StepCurve | None = None  # statistical; None if it is unknown
+    speed: StepCurve | None = None  # relative to the speed alone; None if the job shared no GPU
 
 
 @styled
 def job_life(
-    lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN, groups: Sequence[Group] = ()
+    lives: Sequence[Life], contention: Sequence[StepCurve], width: float = ONE_COLUMN, groups: Sequence[RunGroup] = ()
 ) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
     The panels of efficiency and speed are left out if no life states them. `contention` contains the active jobs: one
     curve for all lives of one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
-    panels: list[tuple[str, Sequence[Curve | None]]] = [
+    panels: list[tuple[str, Sequence[StepCurve | None]]] = [
         ("active jobs", contention),
         ("GPUs", [life.gpus for life in lives]),
         ("batch size\n[examples]", [life.batch_size for life in lives]),
@@ -80,11 +80,16 @@ def job_life(
         panels.append(("speed beside\nothers", [life.speed for life in lives]))
     figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
-    of_one_run = len(contention) < len(lives)
-    of_jobs = islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), len(lives))  # these colours are not those of policies
-    chosen = list(of_jobs) if of_one_run else looks([life.policy for life in lives])
+    is_one_run = len(contention) < len(lives)
+    if is_one_run:
+        # The colours tell jobs apart. They are not those of policies.
+        line_looks = list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), len(lives)))
+    else:
+        line_looks = looks([life.policy for life in lives])
     for axes, (title, curves) in zip(rows, panels, strict=True):
-        for look, curve in zip([Look(GREY, "-", "")] if len(curves) < len(lives) else chosen, curves, strict=True):
+        # The active jobs of one run are one grey line.
+        panel_looks = [Look(GREY, "-", "")] if len(curves) < len(lives) else line_looks
+        for look, curve in zip(panel_looks, curves, strict=True):
             if curve is not None:
                 x, y = steps(curve.edges / HOUR, curve.values)
                 axes.plot(x, y, color=look.color, linestyle=look.linestyle)
@@ -115,8 +120,8 @@ def _scales(rows: Sequence[Axes]) -> None:
 
 
 def lives_of(
-    groups: Sequence[Group], jobs: Sequence[str] | None = None, profiles: Sequence[Profiles | None] | None = None
-) -> tuple[list[Life], list[Curve]]:
+    groups: Sequence[RunGroup], jobs: Sequence[str] | None = None, profiles: Sequence[Profiles | None] | None = None
+) -> tuple[list[Life], list[StepCurve]]:
     """Return the lives of jobs in the first run of each group, and the active jobs of the runs meanwhile.
 
     By default it is the job with the most GPU time in each run. Without the profiles of a group, its efficiency is
@@ -124,16 +129,20 @@ def lives_of(
     """
     lives: list[Life] = []
     contention = []
-    for group, known in zip(groups, profiles or [None] * len(groups), strict=True):
+    for group, profiles_of_group in zip(groups, profiles or [None] * len(groups), strict=True):
         run = group.runs[0]
         names: Sequence[str | None] = jobs or [None]
+        # First all records, so that a wrong name is an error before any work
         records = [_find(run, job) for job in names]
         for record in records:
-            life = life_of(run, record, known)
-            several = len(groups) == 1 or jobs is None or len(jobs) > 1
-            label = ", ".join([group.label] * (len(groups) > 1) + [life.label] * several)
-            lives.append(life._replace(label=label, policy=group.policy))
-        contention += [contention_between(run.result, *lifetime(run.result, record)) for record in records]
+            life = life_of(run, record, profiles_of_group)
+            labels = []
+            if len(groups) > 1:
+                labels.append(group.label)
+            if len(groups) == 1 or jobs is None or len(jobs) > 1:
+                labels.append(life.label)
+            lives.append(life._replace(label=", ".join(labels), policy=group.policy))
+            contention.append(contention_between(run.result, *lifetime(run.result, record)))
     if len(groups) == 1 and len(lives) > 1:
         ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
         contention = [contention_between(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
@@ -150,30 +159,42 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:
         raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
-    edges = np.array([start, *(row.time for row in changes), end])
-    gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
-    sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
+    # Before the first change, the job has no GPUs, and so no batch size.
+    edges = [start]
+    gpus = [0.0]
+    sizes = [np.nan]
+    for row in changes:
+        edges.append(row.time)
+        gpus.append(sum(row.gpus))
+        sizes.append(row.batch_size or np.nan)
+    edges.append(end)
     profile = (profiles or {}).get(record.application)
     efficiency = None
     if profile is not None and not has_earlier_work(record):
         efficiency = _efficiency(run, record, profile)
-    shared = [each for each in shares_of(run.result, record.job) if each.start < end]
-    times = np.array([*(each.start for each in shared), end])
-    speed = Curve(times, np.array([each.speed for each in shared])) if shared else None
-    return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, speed)
+    stretches = [stretch for stretch in shares_of(run.result, record.job) if stretch.start < end]
+    speed = None
+    if stretches:
+        times = [stretch.start for stretch in stretches]
+        times.append(end)
+        speed = StepCurve(np.array(times), np.array([stretch.speed for stretch in stretches]))
+    gpus_over_time = StepCurve(np.array(edges), np.array(gpus))
+    sizes_over_time = StepCurve(np.array(edges), np.array(sizes))
+    return Life(record.job, "", gpus_over_time, sizes_over_time, efficiency, speed)
 
 
-def _efficiency(run: Run, record: JobRecord, profile: Profile) -> Curve:
-    known = progress_of(run.result, record, profile, start_delay(run), cluster_of(run).node_types)
-    return Curve(known.edges, known.efficiency)
+def _efficiency(run: Run, record: JobRecord, profile: Profile) -> StepCurve:
+    """Return the statistical efficiency of a job over time."""
+    progress = progress_of(run.result, record, profile, start_delay(run), cluster_of(run).node_types)
+    return StepCurve(progress.edges, progress.efficiency)
 
 
-def contention_between(result: Result, start: float, end: float) -> Curve:
+def contention_between(result: Result, start: float, end: float) -> StepCurve:
     """Return the jobs submitted and not complete, between two times [s]."""
     active = active_jobs(result)
-    inside = (active.times > start) & (active.times < end)
-    edges = np.unique([start, *active.times[inside], end])
-    return Curve(edges, active.at(edges[:-1]))
+    inside = active.times[(active.times > start) & (active.times < end)]
+    edges = np.unique(np.concatenate([[start], inside, [end]]))
+    return StepCurve(edges, active.at(edges[:-1]))
 
 
 def _find(run: Run, job: str | None) -> JobRecord:
@@ -183,6 +204,6 @@ def _find(run: Run, job: str | None) -> JobRecord:
     if job is None:
         return max(records.values(), key=lambda record: record.gpu_seconds)
     if job not in records:
-        known = f"{len(records)} jobs: {', '.join(list(records)[:3])}, …"
-        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {known}")
+        examples = f"{len(records)} jobs: {', '.join(list(records)[:3])}, …"
+        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {examples}")
     return records[job]

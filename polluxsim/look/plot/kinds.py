@@ -24,10 +24,10 @@ from polluxsim.records.folders import policy_name, run_folders
 from polluxsim.records.results import TimingRecord
 from polluxsim.records.storage import Run, read_run, read_timings
 from polluxsim.statistics.frames import frame_at, frame_of, runs_at
-from polluxsim.statistics.groups import Group, grouped, settings_of
+from polluxsim.statistics.groups import RunGroup, grouped, settings_of
 
 
-class Subject(NamedTuple):
+class FigureSubject(NamedTuple):
     """Subject of a figure."""
 
     paths: Sequence[Path] = ()  # folders of runs or sweeps
@@ -43,14 +43,15 @@ class Subject(NamedTuple):
             )
         return self.runs or runs_at(self.paths)
 
-    def groups(self, *, each: bool) -> tuple[Group, ...]:
+    def groups(self, *, each: bool) -> tuple[RunGroup, ...]:
         """Return the groups that are drawn as one line each."""
         runs = self.read()
         if self.names is None:
             return grouped(runs, each=each)
-        return tuple(
-            Group(name, policy_name(settings_of(run)), (run,)) for name, run in zip(self.names, runs, strict=True)
-        )
+        groups = []
+        for name, run in zip(self.names, runs, strict=True):
+            groups.append(RunGroup(name, policy_name(settings_of(run)), (run,)))
+        return tuple(groups)
 
     def metrics(self) -> pd.DataFrame:
         """Return a table with a row for each run."""
@@ -67,13 +68,13 @@ class Subject(NamedTuple):
         return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
 
 
-def draw(options: PlotRequest, subject: Subject) -> Drawing:
+def draw(options: PlotRequest, subject: FigureSubject) -> Drawing:
     """Draw a figure. Raise InvalidInputError if the subject does not have the data that the figure needs."""
     figure = _DRAW[options.kind](options, subject)
     return darkened(figure) if options.dark else figure
 
 
-def _job(options: PlotRequest, subject: Subject) -> Drawing:
+def _job(options: PlotRequest, subject: FigureSubject) -> Drawing:
     groups = subject.groups(each=True)
     profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
     lives, contention = lives_of(groups, options.job, profiles)
@@ -95,33 +96,38 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
         return None
 
 
-def _sweep(options: PlotRequest, subject: Subject) -> Drawing:
+def _sweep(options: PlotRequest, subject: FigureSubject) -> Drawing:
     return sweep(subject.metrics(), options.x or "", options.metric, options.by, options.width_in_cm)
 
 
-def _of_profiles(options: PlotRequest, _: Subject) -> Drawing:
+def _of_profiles(options: PlotRequest, _: FigureSubject) -> Drawing:
     from polluxsim.look.plot.profiles import DRAW_PROFILES
 
     return DRAW_PROFILES[options.kind](options)
 
 
-def _scaling(options: PlotRequest, subject: Subject) -> Drawing:
+def _scaling(options: PlotRequest, subject: FigureSubject) -> Drawing:
     runs, timings, frames = subject.times()
     labels = decision_labels(runs)
-    frames += [decision_times(*row) for row in zip(labels, runs, timings, strict=True)]
-    policies = {label: policy_name(settings_of(run)) for label, run in zip(labels, runs, strict=True)}
+    policies = {}
+    for label, run, records in zip(labels, runs, timings, strict=True):
+        frames.append(decision_times(label, run, records))
+        policies[label] = policy_name(settings_of(run))
     return scaling(pd.concat(frames, ignore_index=True), policies, options.width_in_cm)
 
 
-def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[PlotRequest, Subject], Drawing]:
+def _of_jobs(figure: Callable[[Sequence[RunGroup], float], Drawing]) -> Callable[[PlotRequest, FigureSubject], Drawing]:
+    """Return the function that draws a figure of the distributions over jobs of runs."""
     return lambda options, subject: figure(subject.groups(each=options.each), options.width_in_cm)
 
 
-def _in_bins(figure: Callable[[Sequence[Group], float, float], Drawing]) -> Callable[[PlotRequest, Subject], Drawing]:
+def _in_bins(
+    figure: Callable[[Sequence[RunGroup], float, float], Drawing],
+) -> Callable[[PlotRequest, FigureSubject], Drawing]:
     return lambda options, subject: figure(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
 
 
-_DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
+_DRAW: Mapping[str, Callable[[PlotRequest, FigureSubject], Drawing]] = {
     "jct-cdf": _of_jobs(jct_cdf),
     "jct-by-application": _of_jobs(jct_by_application),
     "usage": _in_bins(usage),

@@ -20,7 +20,7 @@ from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.common.errors import InvalidInputError, allowed_among
 from polluxsim.hardware.placements import BatchChoice, packed
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE
-from polluxsim.look.fitted_speed import Curve, FittedSpeed, agent_model, fitted_speed, mean_error
+from polluxsim.look.fitted_speed import FittedSpeed, ThroughputCurve, agent_model, fitted_speed, mean_error
 from polluxsim.look.plot.request import PlotRequest
 from polluxsim.look.plot.style import TWO_COLUMNS, Drawing, legend, name_lines, new_figure, plain, share_axis, styled
 from polluxsim.models.efficiency import efficiency, gain
@@ -62,18 +62,23 @@ def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
     """Scale the x axis by powers of two, with at most four of these ticks."""
     axes.set_xscale("log", base=2)
     low, high = axes.get_xlim()
-    seen = [tick for tick in ticks if low <= tick <= high]
-    axes.xaxis.set_major_locator(FixedLocator(seen[:: max(-(-len(seen) // 4), 1)]))
+    visible = [tick for tick in ticks if low <= tick <= high]
+    step = max(-(-len(visible) // 4), 1)
+    axes.xaxis.set_major_locator(FixedLocator(visible[::step]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
 
 
 def _count(value: float, _: object = None) -> str:
     """Return a short number for an axis: 2M, 15k or 300."""
-    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:g}"
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    if value >= 1e4:
+        return f"{value / 1e3:.3g}k"
+    return f"{value:g}"
 
 
-def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyped-def]
+def _panel(axes: Axes, measured: ThroughputCurve, fitted: ThroughputCurve):  # type: ignore[no-untyped-def]
     """Draw measured points and a fitted line, and return both."""
     (points,) = axes.plot(measured.x, measured.throughput, "o", color=PALETTE[3], markersize=3)
     (line,) = axes.plot(fitted.x, fitted.throughput, color=PALETTE[1], zorder=1)
@@ -95,19 +100,25 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
     limits = profile.application
     figure, (left, right) = _panels(width, 2)
-    sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
+    small = max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size)
     lines = {}
-    for style, size in enumerate(dict.fromkeys(sizes)):
-        known = [(count, throughput_at(profile, count, size)) for count in REPLICAS]
-        points = [(count, value) for count, value in known if value is not None]
+    for style, size in enumerate(dict.fromkeys([small, limits.max_batch_size])):
+        points = []
+        for count in REPLICAS:
+            value = throughput_at(profile, count, size)
+            if value is not None:
+                points.append((count, value))
         lines[_draw(left, points, style)] = f"batch size {size}"
     left.set_ylabel("throughput [examples/s]")
     left.yaxis.set_major_formatter(_count)
     left.set_ylim(bottom=0)
     stages = {}
     for style, (stage, shares) in enumerate(STAGES.items()):
-        choices = [(count, best_choice(profile, count, shares)) for count in REPLICAS]
-        points = [(count, choice.batch_size(count)) for count, choice in choices if choice is not None]
+        points = []
+        for count in REPLICAS:
+            choice = best_choice(profile, count, shares)
+            if choice is not None:
+                points.append((count, choice.batch_size(count)))
         stages[_draw(right, points, style)] = f"{stage} of training"
     right.set_yscale("log", base=2)
     low, high = right.get_ylim()
@@ -133,15 +144,17 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     A star marks the batch size with the highest goodput on each number of GPUs.
     """
     figure, panels = _panels(width, len(STAGES))
-    named = []
+    panel_lines = []
     for axes, (stage, shares) in zip(panels, STAGES.items(), strict=True):
         lines = {}
         for style, count in enumerate(GOODPUT_REPLICAS):
-            if not (points := goodput_points(profile, count, shares)):
+            points = goodput_points(profile, count, shares)
+            if not points:
                 continue
             (line,) = axes.plot(*zip(*points, strict=True), color=PALETTE[style], linestyle=DASHES[style])
-            axes.plot(*max(points, key=lambda point: point[1]), color=PALETTE[style], marker="*", markersize=9)
-            lines[line] = f"{count} GPU" + "s" * (count > 1)
+            best_size, highest = max(points, key=lambda point: point[1])
+            axes.plot(best_size, highest, color=PALETTE[style], marker="*", markersize=9)
+            lines[line] = "1 GPU" if count == 1 else f"{count} GPUs"
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(plain)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -149,9 +162,9 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         axes.set_ylabel("goodput [examples/s]")
         axes.yaxis.set_major_formatter(_count)
         axes.set_title(f"{profile.application.name}, {stage} of training", loc="left")
-        named.append((axes, lines))
+        panel_lines.append((axes, lines))
     top = max(axes.get_ylim()[1] for axes in panels)
-    for axes, lines in named:
+    for axes, lines in panel_lines:
         axes.set_ylim(0, top)
         name_lines(axes, lines)
     return figure
@@ -195,7 +208,10 @@ def efficiencies(profile: Profile, batch_size: int) -> list[float]:
     """Return the statistical efficiency of a batch size [examples] in every epoch."""
     limits = profile.application
     scale = batch_size / limits.init_batch_size
-    return [efficiency(profile.gradient_statistics(batch_size, epoch), scale) for epoch in range(limits.num_epochs)]
+    values = []
+    for epoch in range(limits.num_epochs):
+        values.append(efficiency(profile.gradient_statistics(batch_size, epoch), scale))
+    return values
 
 
 def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
@@ -204,10 +220,15 @@ def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float
     None if the profile has no times for this number of packed GPUs.
     """
     alone = Alone(profile, packed(num_replicas))
-    with suppress(ProfileRangeError):
-        choices = [choice for choice in alone.choices if choice.batch_size(num_replicas) <= batch_size]
-        return max((choice.batch_size(num_replicas) / alone.step_time(choice) for choice in choices), default=None)
-    return None
+    throughputs = []
+    try:
+        for choice in alone.choices:
+            size = choice.batch_size(num_replicas)
+            if size <= batch_size:
+                throughputs.append(size / alone.step_time(choice))
+    except ProfileRangeError:
+        return None
+    return max(throughputs, default=None)
 
 
 def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
@@ -215,10 +236,12 @@ def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]
 
     None if no time is known.
     """
-    alone, epochs = Alone(profile, packed(num_replicas)), _epochs(profile, shares)
-    with suppress(ProfileRangeError):
+    alone = Alone(profile, packed(num_replicas))
+    epochs = _epochs(profile, shares)
+    try:
         return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
-    return None
+    except ProfileRangeError:
+        return None
 
 
 def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> list[tuple[int, float]]:
@@ -226,7 +249,9 @@ def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, flo
 
     The list is empty if the profile has no times for this number of packed GPUs.
     """
-    alone, epochs, best = Alone(profile, packed(num_replicas)), _epochs(profile, shares), dict[int, float]()
+    alone = Alone(profile, packed(num_replicas))
+    epochs = _epochs(profile, shares)
+    best = dict[int, float]()  # by batch size
     with suppress(ProfileRangeError):
         for choice in alone.choices:
             goodput = profile.application.init_batch_size * len(epochs) / _time(alone, choice, epochs)
@@ -237,7 +262,9 @@ def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, flo
 
 def _epochs(profile: Profile, shares: tuple[float, float]) -> range:
     """Return the epochs between two shares of all epochs, at least one."""
-    first, last = (round(share * profile.application.num_epochs) for share in shares)
+    num_epochs = profile.application.num_epochs
+    first = round(shares[0] * num_epochs)
+    last = round(shares[1] * num_epochs)
     return range(first, max(last, first + 1))
 
 
@@ -251,14 +278,19 @@ def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
 
 def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
     """Return a new figure and its panels, side by side or, in a narrow one, one below the other."""
-    narrow = width <= 12
-    figure = new_figure(width, 5.2 * count if narrow else 6.2)
-    return figure, list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
+    if width <= 12:
+        figure = new_figure(width, 5.2 * count)
+        panels = figure.subplots(count, 1, squeeze=False)
+    else:
+        figure = new_figure(width, 6.2)
+        panels = figure.subplots(1, count, squeeze=False)
+    return figure, list(panels.flat)
 
 
 def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: int):  # type: ignore[no-untyped-def]
     """Draw a line in a style of the palette, and return it."""
-    x, y = zip(*points, strict=True) if points else ((), ())
+    x = [point[0] for point in points]
+    y = [point[1] for point in points]
     (line,) = axes.plot(x, y, color=PALETTE[style], linestyle=DASHES[style], marker=MARKERS[style])
     axes.xaxis.set_minor_locator(NullLocator())
     return line
@@ -271,14 +303,17 @@ def _draw_throughput(options: PlotRequest) -> Drawing:
     """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
     profiles = _profiles(options.profiles)
     cards = None if options.cards is None else _profiles(options.cards)
-    known = [name for name in profiles if cards is None or name in cards]
-    if not known:
+    available = [name for name in profiles if cards is None or name in cards]
+    if not available:
         raise InvalidInputError(f"{options.cards}: no card is of an application of the profiles; name another folder")
-    chosen = [_known(name, known) for name in options.application or known]
-    fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
-    points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
-    names = (points, "throughput model fitted to it" if cards is None else "card fitted to it")
-    return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width_in_cm)
+    names = [_checked(name, available) for name in options.application or available]
+    speeds = []
+    for name in names:
+        fitted = agent_model(profiles[name]) if cards is None else cards[name]
+        speeds.append(fitted_speed(profiles[name], fitted, name))
+    points = "card" if isinstance(profiles[names[0]], CardProfile) else "measured"
+    line = "throughput model fitted to it" if cards is None else "card fitted to it"
+    return throughput(speeds, (points, line), options.width_in_cm)
 
 
 def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequest], Drawing]:
@@ -287,12 +322,14 @@ def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequ
     def drawn(options: PlotRequest) -> Drawing:
         profiles = _profiles(options.profiles)
         default = DEFAULT_APPLICATION if DEFAULT_APPLICATION in profiles else next(iter(profiles))
-        return figure(profiles[_known(options.application or default, list(profiles))], options.width_in_cm)
+        name = _checked(options.application or default, list(profiles))
+        return figure(profiles[name], options.width_in_cm)
 
     return drawn
 
 
-def _known(name: str, names: list[str]) -> str:
+def _checked(name: str, names: list[str]) -> str:
+    """Return the name of an application. Raise InvalidInputError if it is not one of `names`."""
     if name not in names:
         raise InvalidInputError(f"there is no application {name!r}, {allowed_among(name, names)}")
     return name

@@ -32,20 +32,27 @@ FIGURE_KINDS = {
 OF_PROFILES = ("throughput", "batch-size", "goodput", "training")  # kinds that show profiles instead of runs
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("jct-cdf", "jct-by-application", "fairness-cdf", "slowdown-by-size", "gpu-map", "failures"), ("each",)
-    ),
-    **dict.fromkeys(("usage", "queue"), ("each", "bin")),
+    "jct-cdf": ("each",),
+    "jct-by-application": ("each",),
+    "fairness-cdf": ("each",),
+    "slowdown-by-size": ("each",),
+    "gpu-map": ("each",),
+    "failures": ("each",),
+    "usage": ("each", "bin"),
+    "queue": ("each", "bin"),
     "job": ("job", "profiles"),
     "sweep": ("x", "metric", "by"),
     "scaling": (),
-    **dict.fromkeys(OF_PROFILES, ("profiles", "application")),
     "throughput": ("profiles", "cards", "application"),
+    "batch-size": ("profiles", "application"),
+    "goodput": ("profiles", "application"),
+    "training": ("profiles", "application"),
 }
 """Options of each kind, besides the width and the colours for a dark page."""
 
 LISTS = ("job", "by")  # options with several values
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # default widths of figures with one panel and with panels side by side [cm]
+ONE_COLUMN = 8.5  # default width of a figure with one panel [cm]
+TWO_COLUMNS = 17.0  # default width of a figure with panels side by side [cm]
 WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 
 
@@ -84,18 +91,25 @@ class PlotRequest:
 
         Raise InvalidConfigError if the kind, an option or a value is unknown or invalid.
         """
+        # A request for `sweep` needs x. This one only checks the kind.
         request = cls(kind, x=options.get("x") or "")
-        known = ("width", "dark", *OPTIONS[kind])
-        given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}
-        for name in given:
-            if name not in known:
-                meant = did_you_mean(name, known)
+        names = ("width", "dark", *OPTIONS[kind])
+        values: dict[str, Any] = {"x": None}
+        for option, value in options.items():
+            if value is None:
+                continue
+            name = "metric" if option == "y" else option
+            values[name] = value
+            if name not in names:
+                meant = did_you_mean(name, names)
                 raise InvalidConfigError(
-                    f"plot {kind}: there is no option {name}; choose from {', '.join(known)}{meant}"
+                    f"plot {kind}: there is no option {name}; choose from {', '.join(names)}{meant}"
                 )
-        given |= {name: [given[name]] for name in LISTS if isinstance(given.get(name), str)}
-        given |= {name: Path(given[name]) for name in ("profiles", "cards") if name in given}
-        return replace(request, **{"x": None, **given})
+            if name in LISTS and isinstance(value, str):
+                values[name] = [value]
+            elif name in ("profiles", "cards"):
+                values[name] = Path(value)
+        return replace(request, **values)
 
     @property
     def width_in_cm(self) -> float:

@@ -50,16 +50,19 @@ def decision_labels(runs: Sequence[Run]) -> list[str]:
 
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
     """Return a row for each decision of a run, with `COLUMNS`. Raise InvalidInputError if its GPUs are unknown."""
-    if (gpus := num_gpus(run)) is None:
+    gpus = num_gpus(run)
+    if gpus is None:
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
     rounds = run.result.round_records
     times = [record.time for record in rounds]
-    # Rounds without a change have no record; they have the jobs of the record before them.
-    rows = [
-        (label, gpus, rounds[bisect_right(times, record.time) - 1].active_jobs, record.seconds)
-        for record in timings
-        if record.phase == "decide" and record.time is not None and times and record.time >= times[0]
-    ]
+    rows = []
+    for record in timings:
+        if record.phase != "decide" or record.time is None:
+            continue
+        # Rounds without a change have no record; they have the jobs of the record before them.
+        index = bisect_right(times, record.time) - 1
+        if index >= 0:
+            rows.append((label, gpus, rounds[index].active_jobs, record.seconds))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -86,16 +89,15 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     if times.empty:
         raise InvalidInputError("there are no times of decisions about jobs")
     labels = list(dict.fromkeys(times["label"]))
-    chosen = looks([(policies or {}).get(label, label) for label in labels])
+    line_looks = looks([(policies or {}).get(label, label) for label in labels])
     axes_names = {"num_gpus": "GPUs of the cluster", "num_jobs": "active jobs"}
     columns = [name for name in axes_names if times[name].nunique() > 1] or ["num_jobs"]
     figure = new_figure(width, 6.2)
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for axes, column in zip(panels, columns, strict=True):
-        lines = [
-            _draw(axes, summary(times[times["label"] == label], column), look)
-            for label, look in zip(labels, chosen, strict=True)
-        ]
+        lines = []
+        for label, look in zip(labels, line_looks, strict=True):
+            lines.append(_draw(axes, summary(times[times["label"] == label], column), look))
         axes.set_xlabel(axes_names[column])
         _ticks(axes, times[column])
     panels[0].set_ylabel("time of a decision [ms]")
@@ -117,14 +119,20 @@ def summary(times: pd.DataFrame, column: str) -> pd.DataFrame:
         edges = np.geomspace(values.min(), values.max() * (1 + 1e-9), MOST_POINTS + 1)
         key = np.searchsorted(edges, values, side="right").astype(float)
     frame = pd.DataFrame({"key": key, "x": values, "ms": 1e3 * times["seconds"].to_numpy(float)})
-    parts = frame.groupby("key")
-    quantiles = {name: parts["ms"].quantile(share) for name, share in (("low", 0.1), ("middle", 0.5), ("high", 0.9))}
-    return pd.DataFrame({"x": parts["x"].mean(), **quantiles}).reset_index(drop=True)
+    milliseconds = frame.groupby("key")["ms"]
+    quantiles = {
+        "x": frame.groupby("key")["x"].mean(),
+        "low": milliseconds.quantile(0.1),
+        "middle": milliseconds.quantile(0.5),
+        "high": milliseconds.quantile(0.9),
+    }
+    return pd.DataFrame(quantiles).reset_index(drop=True)
 
 
 def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-untyped-def]
-    x, middle = points["x"].to_numpy(), points["middle"].to_numpy()
-    (line,) = axes.plot(x, middle, color=look.color, linestyle=look.linestyle, marker=look.marker)
+    """Draw the medians as a line and the percentiles as bars, and return the line."""
+    x = points["x"].to_numpy()
+    (line,) = axes.plot(x, points["middle"].to_numpy(), color=look.color, linestyle=look.linestyle, marker=look.marker)
     axes.vlines(x, points["low"], points["high"], color=look.color, linewidth=0.8)
     return line
 
@@ -133,9 +141,9 @@ def _ticks(axes: Axes, values: pd.Series[float]) -> None:
     """Make the x axis logarithmic. If there are few values, each has a tick."""
     axes.set_xscale("log")
     log_ticks(axes.xaxis)
-    known = sorted(values.unique())
-    if len(known) <= 8:
-        axes.xaxis.set_major_locator(FixedLocator(known))
+    distinct = sorted(values.unique())
+    if len(distinct) <= 8:
+        axes.xaxis.set_major_locator(FixedLocator(distinct))
         axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -147,7 +155,7 @@ def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float |
     """
     _, factor = target.unit
     figure, axes = new_panel(ONE_COLUMN)
-    points = [(level, *found) for level, found in curve.items() if np.isfinite(found.value)]
+    points = [(level, *metric) for level, metric in curve.items() if np.isfinite(metric.value)]
     x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
     axes.set_yscale("symlog", linthresh=max(target.bound / factor, 1e-9))
     axes.plot(x_values, means / factor, marker="o", color=PALETTE[0])
@@ -156,7 +164,8 @@ def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float |
     if answer is not None:
         names[axes.axvline(answer, color=GREY, linestyle=":")] = f"{x} found: {answer:g}"
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=all(float(level).is_integer() for level in curve)))
+    has_whole_levels = all(float(level).is_integer() for level in curve)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=has_whole_levels))
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x)
     axes.set_ylabel(target.heading)

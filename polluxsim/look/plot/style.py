@@ -35,12 +35,13 @@ from polluxsim.common.files import appearing_whole
 from polluxsim.look.colours import luminance, mixed, on_dark
 from polluxsim.records.results import Result
 from polluxsim.statistics.forks import fork_times
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.series import axis_start
 
 Points = NDArray[np.float64]
 
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # widths in print [cm]
+ONE_COLUMN = 8.5  # width in print [cm]
+TWO_COLUMNS = 17.0  # [cm]
 
 ENDINGS = (".pdf", ".png", ".svg")  # of the names of figures
 
@@ -110,8 +111,8 @@ class Drawing(Figure):
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, object], dict[str, object]]:
         buffer = BytesIO()
-        _write(self, buffer, ".png")
-        width, height = (round(SCREEN_DPI * inches) for inches in self.get_size_inches())
+        write_figure(self, buffer, ".png")
+        width, height = np.round(SCREEN_DPI * self.get_size_inches()).astype(int).tolist()
         data: dict[str, object] = {"image/png": b64encode(buffer.getvalue()).decode("ascii"), "text/plain": repr(self)}
         return data, {"image/png": {"width": width, "height": height}}
 
@@ -168,13 +169,15 @@ def save(figure: Figure, path: Path) -> None:
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(path) as temporary:
-        _write(figure, temporary, path.suffix)
+        write_figure(figure, temporary, path.suffix)
 
 
-def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
+def write_figure(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
+    """Write a figure to a file or a stream, in the format of one of `ENDINGS`. Equal figures give equal bytes."""
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with in_style():
-        if (engine := figure.get_layout_engine()) is not None:
+        engine = figure.get_layout_engine()
+        if engine is not None:
             engine.execute(figure)  # only the layout of the second drawing is final
         figure.savefig(where, format=ending[1:], metadata=dates[ending])
 
@@ -185,7 +188,8 @@ def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDA
     >>> [corners.tolist() for corners in steps([0, 1, 3], [5, 7])]
     [[0.0, 1.0, 1.0, 3.0], [5.0, 5.0, 7.0, 7.0]]
     """
-    return np.repeat(np.asarray(edges, float), 2)[1:-1], np.repeat(np.asarray(values, float), 2)
+    x = np.repeat(np.asarray(edges, float), 2)[1:-1]
+    return x, np.repeat(np.asarray(values, float), 2)
 
 
 def share_axis(axes: Axes, title: str) -> None:
@@ -219,13 +223,14 @@ def hour_ticks(axes: Axes) -> None:
         axes.set_xlabel(axes.get_xlabel().replace("[h]", "[h:min]"))
 
 
-def mark_forks(axes: Axes, groups: Iterable[Group], *, has_title: bool = False) -> None:
+def mark_forks(axes: Axes, groups: Iterable[RunGroup], *, has_title: bool = False) -> None:
     """Draw a line at the fork of each group on a time axis in hours.
 
     The short name of the forked runs, or the time, stands beside it, unless the panel has a title at the same place.
     """
     forks = {fork: group for group in groups for fork in fork_times(group.runs)}
-    for row, (time, group) in enumerate(forks.items()):  # rows, so that names of near forks do not overlap
+    # Each name has its own row, so that names of near forks do not overlap.
+    for row, (time, group) in enumerate(forks.items()):
         axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
         if has_title:
             continue
@@ -244,7 +249,11 @@ def log_ticks(axis: Axis) -> None:
     A short axis has numbers between the powers of ten too. The other ticks have no numbers, which would overlap.
     """
     low, high = axis.get_view_interval()
-    digits = next((digits for most, digits in TICKS_BETWEEN.items() if high < most * low), (1.0,))
+    digits: tuple[float, ...] = (1.0,)
+    for factor, digits_below in TICKS_BETWEEN.items():
+        if high < factor * low:
+            digits = digits_below
+            break
     axis.set_major_locator(LogLocator(subs=digits))
     axis.set_major_formatter(plain)
     axis.set_minor_formatter(NullFormatter())
@@ -257,7 +266,8 @@ def plain(value: float, _: object = None) -> str:
 
 MOST_LABELS = 4  # if there are more lines than this, a figure has a legend
 
-LETTER, HANDLE = 4.0, 34.0  # widths of a letter and of a sample of a line in a legend [pt]
+LETTER = 4.0  # width of a letter in a legend [pt]
+HANDLE = 34.0  # width of a sample of a line in a legend [pt]
 
 OFFSET = 3.0  # from a line to its label [pt]
 
@@ -287,12 +297,16 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
     A name that is wider than the figure has several lines.
     """
     width = figure.get_figwidth() * 72
-    texts = [fill(name, max(int((width - HANDLE) / LETTER), 1)) for name in names.values()]
-    lines = [text.splitlines() for text in texts]
-    columns = max(int(width // (max(len(line) for text in lines for line in text) * LETTER + HANDLE)), 1)
+    letters_in_line = max(int((width - HANDLE) / LETTER), 1)
+    texts = [fill(name, letters_in_line) for name in names.values()]
+    longest_line = max(len(line) for text in texts for line in text.splitlines())
+    most_lines = max(len(text.splitlines()) for text in texts)
+    columns = max(int(width // (longest_line * LETTER + HANDLE)), 1)
     rows = -(-len(texts) // columns)
-    figure.set_figheight(figure.get_figheight() + 0.14 * rows * max(map(len, lines)))
-    figure.legend(list(names), texts, loc="outside upper center", ncols=-(-len(texts) // rows), borderaxespad=0.2)
+    figure.set_figheight(figure.get_figheight() + 0.14 * rows * most_lines)
+    # With the same number of rows, the last column may be full.
+    columns = -(-len(texts) // rows)
+    figure.legend(list(names), texts, loc="outside upper center", ncols=columns, borderaxespad=0.2)
 
 
 class _Spot(NamedTuple):
@@ -310,20 +324,21 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
     for _ in range(2):  # the first layout can change the ticks, which change the layout
         figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
-    drawn = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
-    hidden = [*map(_dense, drawn), axes.transData.transform(obstacles)]
+    # A name hides no line of the panel, also none without a name.
+    visible = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
+    avoid = [*map(_dense, visible), axes.transData.transform(obstacles)]
     # Names keep half a marker away from lines with markers, and otherwise half a pixel.
-    clear = 2.2 * axes.figure.dpi / 72 if any(line.get_marker() != "None" for line in names) else 0.5
+    has_markers = any(line.get_marker() != "None" for line in names)
+    clear = 2.2 * axes.figure.dpi / 72 if has_markers else 0.5
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
     for line, name in names.items():
-        others = np.concatenate([found for other, found in points.items() if other is not line])
-        free = (
-            spot
-            for spot in _spots(axes, _label_size(axes, name), points[line], others)
-            if _is_free(spot.box, axes.bbox, taken, hidden, clear)
-        )
-        best = max(free, key=lambda spot: spot.score, default=None)
+        other_points = np.concatenate([of_other for other, of_other in points.items() if other is not line])
+        best: _Spot | None = None
+        for spot in _spots(axes, _label_size(axes, name), points[line], other_points):
+            is_better = best is None or spot.score > best.score
+            if is_better and _is_free(spot.box, axes.bbox, taken, avoid, clear):
+                best = spot
         if best is None:
             return False
         spots[line] = best
@@ -345,13 +360,15 @@ def ink(colour: str) -> str:
 
 
 def _write_label(axes: Axes, name: str, spot: _Spot, colour: str) -> None:
+    """Write a name at a place."""
+    vertical_alignments = {1: "bottom", 0: "center", -1: "top"}
     label = axes.annotate(
         name,
         tuple(axes.transData.inverted().transform(spot.point).tolist()),
         xytext=(OFFSET * spot.right, OFFSET * spot.up),
         textcoords="offset points",
         ha="left" if spot.right > 0 else "right",
-        va="bottom" if spot.up > 0 else "top" if spot.up < 0 else "center",
+        va=vertical_alignments[spot.up],
         color=colour,
         fontsize=FONT_SIZE,
     )
@@ -383,7 +400,8 @@ def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -
     """Yield possible places of a name of a width and a height [pixels], around points of its own line."""
     pixels = axes.figure.dpi / 72
     width, height = size
-    for x, y in own[:: max(len(own) // 60, 1)].tolist():
+    step = max(len(own) // 60, 1)  # about 60 points are enough
+    for x, y in own[::step].tolist():
         for right, up in product((1, -1), (1, 0, -1)):
             left = x + OFFSET * pixels * right - (width if right < 0 else 0)
             bottom = y + OFFSET * pixels * up - height * (1 - up) / 2
@@ -404,4 +422,6 @@ def _is_free(box: Bbox, panel: BboxBase, taken: Iterable[Bbox], lines: Iterable[
     """Return whether a name here would stay within the panel and farther than `clear` from all lines [pixels]."""
     if box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1:
         return False
-    return not any(box.overlaps(other) for other in taken) and all(_distance(box, points) > clear for points in lines)
+    if any(box.overlaps(other) for other in taken):
+        return False
+    return all(_distance(box, points) > clear for points in lines)

@@ -46,7 +46,7 @@ class Series(NamedTuple):
     high: Array
 
 
-class Drawn(NamedTuple):
+class SweepFigure(NamedTuple):
     """Contents of a figure of a sweep."""
 
     series: Sequence[Series]  # lines
@@ -63,7 +63,7 @@ class _Point(NamedTuple):
     high: float
 
 
-def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
+def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> SweepFigure:
     """Return the contents of the figure `sweep`.
 
     Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric.
@@ -73,38 +73,55 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     _check(frame, x, metric, by)
     rows = rows_of(frame)
     places, names = _places([row.get(x) for row in rows], x)
-    lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
-    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]  # runs of one point share an arm
-    shown = {metric: metric_of(metric, declared_in(frame))}
-    samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
-    first = dict(zip(reversed(arms), reversed(rows), strict=True))
+    policies = ["" if x == POLICIES else policy_name(row) for row in rows]
+    lines = list(zip(policies, _labels(rows, x, by), strict=True))
+    # The runs of one point of a line share an arm.
+    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
+    # Of equal keys, the last one counts. So in reverse order, each arm gets its first row.
+    first_row = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
-    found = {arm: samples.mean(metric, arm, *shown[metric].limits) for arm in first}
-    means = {arm: mean for arm, mean in found.items() if mean is not None}  # all: every run has a value
-    changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
-    known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
+    declared = metric_of(metric, declared_in(frame))
+    samples = samples_of(rows, arms, {metric: declared}, _pooled(rows, x, by))
+    means = {}
+    changes = {}
+    for arm in first_row:
+        mean = samples.mean(metric, arm, *declared.limits)
+        if mean is not None:
+            means[arm] = mean
+        if arm != baseline:
+            changes[arm] = samples.change(metric, arm, baseline)
+    changes_with_interval = [
+        change for change in changes.values() if change is not None and change.estimate.low is not None
+    ]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
-    row = first[baseline]
-    against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    note = _note(known or list(means.values()), against if known else "")
-    return Drawn(_series(points, in_words(x, None)), names, note)
+        change_estimate = _estimate(changes.get(arm)) if changes_with_interval else None
+        points[line, arm] = _point(place, means[arm].estimate, change_estimate)
+    if changes_with_interval:
+        value = first_row[baseline].get(x)
+        note = _note(changes_with_interval, str(value) if x == POLICIES else in_words(x, value))
+    else:
+        note = _note(list(means.values()), "")
+    return SweepFigure(_series(points, in_words(x, None)), names, note)
 
 
 def _estimate(change: Measured | None) -> Estimate:
     """Return the estimate of a change; 0 without an interval if the change is unknown."""
-    return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
+    if change is None or not change.is_known:
+        return Estimate(0.0, None, None)
+    return change.estimate
 
 
-def _point(x: float, found: Estimate, change: Estimate | None) -> _Point:
+def _point(x: float, mean: Estimate, change: Estimate | None) -> _Point:
     """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
-    mean, *ends = found
+    low = mean.low
+    high = mean.high
     if change is not None:
-        baseline = mean / (1 + change.value) if change.value > -1 else 0.0
-        ends = [None if end is None else baseline * (1 + end) for end in change[1:]]
-    low, high = (np.nan if end is None else end for end in ends)
-    return _Point(x, mean, low, high)
+        # The interval of the ratio to the baseline, times the mean of the baseline
+        baseline = mean.value / (1 + change.value) if change.value > -1 else 0.0
+        low = None if change.low is None else baseline * (1 + change.low)
+        high = None if change.high is None else baseline * (1 + change.high)
+    return _Point(x, mean.value, np.nan if low is None else low, np.nan if high is None else high)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) -> list[Series]:
@@ -116,32 +133,39 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) 
     for (line, _), point in points.items():
         lines[*line, isnan(point.x)].append(point)
     policies = [policy for policy, _, _ in lines]
-    found = []
+    all_series = []
     for policy, label, is_level in sorted(lines, key=lambda key: (policies.index(key[0]), key[2])):
-        of_line = np.array(sorted(lines[policy, label, is_level]), dtype=float)
-        name = ", ".join(filter(None, (label, without))) if is_level and (policy, label, False) in lines else label
-        found.append(Series(name, policy, *of_line.T))
-    return found
+        columns = np.array(sorted(lines[policy, label, is_level]), dtype=float).T
+        name = label
+        if is_level and (policy, label, False) in lines:
+            name = f"{label}, {without}" if label and without else label or without
+        all_series.append(Series(name, policy, *columns))
+    return all_series
 
 
-def _note(shown: Sequence[Measured], baseline: str) -> str:
+def _note(measures: Sequence[Measured], baseline: str) -> str:
     """Return the note on the bars: what they are, or why there are none."""
-    if all(measured.estimate.low is None for measured in shown):
-        most = max(measured.num_units for measured in shown)
-        units = "run" if shown[0].units == "seeds" else shown[0].units[:-1]
-        return f"no bars: an interval needs {LEAST_UNITS} {units}s, there {'is' if most == 1 else 'are'} {most}"
-    what = f"change against {baseline}, by pairs" if baseline else "mean"
-    few = any(LEAST_UNITS <= measured.num_units < LEAST_FOR_VERDICT for measured in shown)
-    assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
-    return f"bars: 95 % interval of the {what}{assumption if few else ''}"
+    if all(measured.estimate.low is None for measured in measures):
+        most = max(measured.num_units for measured in measures)
+        unit = "run" if measures[0].units == "seeds" else measures[0].units.removesuffix("s")
+        return f"no bars: an interval needs {LEAST_UNITS} {unit}s, there {'is' if most == 1 else 'are'} {most}"
+    note = "bars: 95 % interval of the mean"
+    values = "values"
+    if baseline:
+        note = f"bars: 95 % interval of the change against {baseline}, by pairs"
+        values = "log ratios"
+    if any(LEAST_UNITS <= measured.num_units < LEAST_FOR_VERDICT for measured in measures):
+        note += f"\nassuming normal {values}, for fewer than {LEAST_FOR_VERDICT}"
+    return note
 
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
     """Return the position of each run along the axis, and the names at these positions if values are not numbers."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
+    stated = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in stated):
         return np.array([np.nan if value is None else value for value in values], dtype=float), []
-    named = x.rpartition(".")[2].replace("_", " ") + " = "
-    words = [None if value is None else in_words(x, value).removeprefix(named) for value in values]
+    prefix = x.rpartition(".")[2].replace("_", " ") + " = "
+    words = [None if value is None else in_words(x, value).removeprefix(prefix) for value in values]
     names = list(dict.fromkeys(word for word in words if word is not None))
     return np.array([np.nan if word is None else names.index(word) for word in words], dtype=float), names
 
@@ -151,26 +175,40 @@ def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     distinguished = {x, POLICY, *(by or ())}
     if by is None:
         return [name for name in REPLICATES if name not in distinguished]
-    keys = dict.fromkeys(key for row in rows for key in settings_in(row))
-    return [key for key in keys if key not in distinguished and len({repr(row.get(key)) for row in rows}) > 1]
+    keys: dict[str, None] = {}
+    for row in rows:
+        keys |= dict.fromkeys(settings_in(row))
+    pooled = []
+    for key in keys:
+        values = {repr(row.get(key)) for row in rows}
+        if key not in distinguished and len(values) > 1:
+            pooled.append(key)
+    return pooled
 
 
 def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
     """Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric."""
-    for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
-        check_column(frame, name, kind)
-    if missing := int(frame[metric].isna().sum()):
-        have = "run has" if missing == 1 else "runs have"
-        raise InvalidInputError(f"{missing} {have} no {metric}; leave out these runs, or give another metric")
+    check_column(frame, x, "setting")
+    check_column(frame, metric, "metric")
+    for name in by or ():
+        check_column(frame, name, "setting")
+    num_missing = int(frame[metric].isna().sum())
+    if num_missing:
+        have = "run has" if num_missing == 1 else "runs have"
+        raise InvalidInputError(f"{num_missing} {have} no {metric}; leave out these runs, or give another metric")
 
 
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     """Return the label of the line of each run."""
     settings = [settings_in(row) for row in rows]
-    if x == POLICIES:  # other settings of policies belong to the policy
-        settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
-        differing = labels_of([row | {POLICY: ""} for row in settings])
-        return ["" if len(set(differing)) == 1 else label for label in differing]
+    if x == POLICIES:
+        # The other settings of policies belong to the policy, which is along the axis.
+        of_other_groups = []
+        for row in settings:
+            others = {key: value for key, value in row.items() if not key.startswith("policy")}
+            of_other_groups.append(others | {POLICY: ""})
+        labels = labels_of(of_other_groups)
+        return [""] * len(labels) if len(set(labels)) == 1 else labels
     if by is None:
         return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
     has_policies = POLICY in by or len({policy_name(row) for row in settings}) > 1
@@ -209,30 +247,37 @@ def sweep(
     (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
     are a level line. Raise InvalidInputError as `drawn_of` does.
     """
-    drawn = drawn_of(frame, x, metric, by)
+    content = drawn_of(frame, x, metric, by)
     figure, axes = new_panel(width)
-    ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in drawn.series]))
-    _x_axis(axes, x, ticks, drawn.names)
-    lines = {
-        _draw_series(axes, series, look, is_line=not drawn.names): series.label
-        for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
-    }
+    ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in content.series]))
+    _x_axis(axes, x, ticks, content.names)
+    lines = {}
+    for series, look in zip(content.series, looks([series.policy for series in content.series]), strict=True):
+        lines[_draw_series(axes, series, look, is_line=not content.names)] = series.label
     if x == POLICIES:
-        _colour_by_policy(axes, drawn, lines)
+        _colour_by_policy(axes, content, lines)
     axes.set_ylabel(metric_of(metric, declared_in(frame)).heading)
-    starts_at_0 = _y_axis(axes, drawn.series)
-    parts = [*drawn.note.splitlines(), *["the axis does not start at 0"] * (not starts_at_0)]
-    if note := "\n".join(fill(part, int(LETTERS_OF_NOTE * width)) for part in parts):
-        axes.set_title(note, loc="left", fontsize=6.5, color=GREY)
+    starts_at_0 = _y_axis(axes, content.series)
+    notes = content.note.splitlines()
+    if not starts_at_0:
+        notes.append("the axis does not start at 0")
+    if notes:
+        letters_in_line = int(LETTERS_OF_NOTE * width)
+        title = "\n".join(fill(note, letters_in_line) for note in notes)
+        axes.set_title(title, loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
-        name_lines(axes, lines, _bars(drawn.series))
+        name_lines(axes, lines, _bars(content.series))
     return figure
 
 
-def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:
+def _y_axis(axes: Axes, all_series: Sequence[Series]) -> bool:
     """Choose a range that shows the effect; return whether it starts at 0."""
-    values = np.concatenate([part for series in found for part in (series.mean, series.low, series.high)])
-    low, high = np.nanmin(values), np.nanmax(values)
+    columns = []
+    for series in all_series:
+        columns += [series.mean, series.low, series.high]
+    values = np.concatenate(columns)
+    low = np.nanmin(values)
+    high = np.nanmax(values)
     if low < 0 or low < NEAR_ZERO * high or low == high:
         axes.set_ylim(min(0.0, 1.03 * low), 1.03 * high if high > 0 else None)
         return True
@@ -241,32 +286,38 @@ def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:
     return False
 
 
-def _colour_by_policy(axes: Axes, drawn: Drawn, lines: Iterable[Line2D]) -> None:
+def _colour_by_policy(axes: Axes, content: SweepFigure, lines: Iterable[Line2D]) -> None:
     """Give each policy its own marker in a series with a point for every policy, drawn as one of `lines`."""
-    if len(drawn.series) > 1:
+    if len(content.series) > 1:
         return
     for line in lines:
         line.set_marker("none")
-    found = looks(drawn.names)
-    for series in drawn.series:
+    policy_looks = looks(content.names)
+    for series in content.series:
         for index, mean in zip(series.x.astype(int), series.mean, strict=True):
-            axes.plot([index], [mean], color=found[index].color, marker=found[index].marker, linestyle="none")
+            look = policy_looks[index]
+            axes.plot([index], [mean], color=look.color, marker=look.marker, linestyle="none")
 
 
-def _bars(found: Sequence[Series]) -> Array:
+def _bars(all_series: Sequence[Series]) -> Array:
     """Return 50 points along each interval, shape (n, 2)."""
-    x, low, high = (np.concatenate([getattr(series, name) for series in found]) for name in ("x", "low", "high"))
+    x = np.concatenate([series.x for series in all_series])
+    low = np.concatenate([series.low for series in all_series])
+    high = np.concatenate([series.high for series in all_series])
     points = np.stack([np.broadcast_to(x, (50, len(x))), np.linspace(low, high, 50)], axis=-1).reshape(-1, 2)
-    known: Array = points[np.isfinite(points).all(axis=1)]
-    return known
+    finite_points: Array = points[np.isfinite(points).all(axis=1)]
+    return finite_points
 
 
 def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
     """Set the title, the scale and the ticks of the x axis."""
     axes.set_xlabel("" if x == POLICIES else AXES.get(x, x))
     if names:
-        slanted = sum(map(len, names)) > MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
-        axes.set_xticks(range(len(names)), names, rotation=20 * slanted, ha="right" if slanted else "center")
+        is_slanted = sum(map(len, names)) > MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+        if is_slanted:
+            axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
+        else:
+            axes.set_xticks(range(len(names)), names, rotation=0, ha="center")
         axes.set_xlim(-0.5, len(names) - 0.5)
         return
     if len(ticks) > 2 and ticks[0] > 0 and ticks[-1] / ticks[0] >= 8:
@@ -284,8 +335,12 @@ def _is_tight(axes: Axes, ticks: Array) -> bool:
     """Return whether the numbers at the ticks would overlap."""
     places = axes.xaxis.get_transform().transform(ticks)
     letters = np.array([len(_number(tick)) for tick in ticks])
-    available = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
-    return len(ticks) <= 8 and bool((available < (letters[1:] + letters[:-1]) / 2 + 0.5).any())
+    if len(ticks) > 8:
+        return False  # the axis has fewer numbers than ticks
+    width = MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+    available = np.diff(places) / max(np.ptp(places), 1e-9) * width
+    needed = (letters[1:] + letters[:-1]) / 2 + 0.5
+    return bool((available < needed).any())
 
 
 def _number(value: float, _: object = None) -> str:
@@ -302,11 +357,13 @@ def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> An
     (line,) = axes.plot(
         series.x, series.mean, color=look.color, linestyle=look.linestyle if is_line else "none", marker=look.marker
     )
-    known = np.isfinite(series.low)
+    has_interval = np.isfinite(series.low)
+    below = (series.mean - series.low)[has_interval]
+    above = (series.high - series.mean)[has_interval]
     axes.errorbar(
-        series.x[known], series.mean[known],
+        series.x[has_interval], series.mean[has_interval],
         # If all resamples lie on one side, the other end is the mean itself, except for rounding.
-        np.maximum([(series.mean - series.low)[known], (series.high - series.mean)[known]], 0),
+        np.maximum([below, above], 0),
         fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0, capthick=0.8,
     )  # fmt: skip
     return line

@@ -25,7 +25,7 @@ from polluxsim.look.plot.style import (
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.records.results import Result
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.series import axis_start, bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
 Array = NDArray[np.float64]
@@ -34,26 +34,32 @@ BIN = 1800.0  # [s]; 30 minutes, as in the paper
 
 
 @styled
-def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
+def usage(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw GPUs in use over time, by type if all runs have several equal types, and the efficiency weighted by GPUs.
 
     A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
     value of a run.
     """
     types = _nodes_by_type(groups)
-    figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
-    *panels, lower = figure.subplots(max(len(types), 1) + 1, sharex=True)
+    num_panels = max(len(types), 1)
+    height = 8.0 if width <= 10 else 9.0
+    figure = new_figure(width, height + 3.0 * (num_panels - 1))
+    *panels, lower = figure.subplots(num_panels + 1, sharex=True)
     lines = {}
     results = [run.result for group in groups for run in group.runs]
     for group, look in zip(groups, looks_of(groups), strict=True):
         edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width, axis_start(results))
         binned = [usage_by_bin(run.result, edges) for run in group.runs]
-        gpus, efficiency = (np.array([row[part] for row in binned]) for part in (0, 1))
-        held = ([gpus_in_use(run.result, nodes).means(edges) for run in group.runs] for nodes in types.values())
-        for axes, rows in zip(panels, [np.array(of_type) for of_type in held] or [gpus], strict=True):
-            line = draw_mean(axes, edges, rows, look)
+        gpus_in_panels = []
+        for nodes in types.values():
+            gpus_in_panels.append(np.array([gpus_in_use(run.result, nodes).means(edges) for run in group.runs]))
+        if not types:
+            gpus_in_panels.append(np.array([gpus for gpus, _ in binned]))
+        for axes, gpus in zip(panels, gpus_in_panels, strict=True):
+            line = draw_mean(axes, edges, gpus, look)
+        # The lines of a group look the same in all panels. Only the last panel has their names.
         lines[line] = group.label
-        draw_mean(lower, edges, efficiency, look)
+        draw_mean(lower, edges, np.array([efficiency for _, efficiency in binned]), look)
     for axes, name in zip(panels, types or ["GPUs"], strict=True):
         _capacity(axes, groups, types.get(name))
         axes.set_ylabel(f"{name} in use")
@@ -66,10 +72,13 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     return figure
 
 
-def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
+def _nodes_by_type(groups: Sequence[RunGroup]) -> Mapping[str, Sequence[int]]:
     """Return the nodes of each GPU type; {} if clusters differ, or have one type."""
     first, *others = [cluster_of(run) for group in groups for run in group.runs]
-    return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
+    nodes = first.node_types.nodes
+    if len(nodes) > 1 and all(cluster == first for cluster in others):
+        return nodes
+    return {}
 
 
 def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
@@ -77,10 +86,12 @@ def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
     `edges` have shape (bins + 1,) [s], and `rows` shape (runs, bins).
     """
-    known = np.isfinite(rows).any(axis=0)
+    # Runs end at different times, and efficiency is unknown without jobs. So some bins have no value at all.
+    has_value = np.isfinite(rows).any(axis=0)
     middle, low, high = np.full((3, rows.shape[1]), np.nan)
-    for values, reduce in ((middle, np.nanmean), (low, np.nanmin), (high, np.nanmax)):
-        values[known] = reduce(rows[:, known], axis=0)
+    middle[has_value] = np.nanmean(rows[:, has_value], axis=0)
+    low[has_value] = np.nanmin(rows[:, has_value], axis=0)
+    high[has_value] = np.nanmax(rows[:, has_value], axis=0)
     x = np.asarray(edges) / HOUR
     (line,) = axes.plot(*steps(x, middle), color=look.color, linestyle=look.linestyle)
     if len(rows) > 1:
@@ -89,24 +100,34 @@ def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
     return line
 
 
-def _capacity(axes: Axes, groups: Sequence[Group], nodes: Sequence[int] | None) -> None:
+def _capacity(axes: Axes, groups: Sequence[RunGroup], nodes: Sequence[int] | None) -> None:
     """Draw the number of GPUs: one horizontal line for all runs, or a curve for one run with rented nodes."""
     runs = [run for group in groups for run in group.runs]
-    sizes = {
-        steady_gpus(run) if nodes is None else sum(cluster_of(run).gpus_per_node[n] for n in nodes) for run in runs
-    }
     if len(runs) == 1 and is_rented(runs[0]):
-        (run,), up = runs, nodes_up(runs[0].result)
-        gpus = [sum(cluster_of(run).gpus_per_node[: int(count)]) for count in up.values]
+        run = runs[0]
+        up = nodes_up(run.result)
+        gpus_per_node = cluster_of(run).gpus_per_node
+        gpus = [sum(gpus_per_node[: int(num_nodes)]) for num_nodes in up.values]
         edges = np.append(up.times, run.result.end_time) / HOUR
         axes.plot(*steps(edges, gpus), color=GREY, linewidth=0.7, zorder=1)
         _named(axes, "GPUs of rented nodes", gpus[-1])
-    elif len(sizes) == 1 and (size := sizes.pop()) is not None:
-        axes.axhline(size, color=GREY, linewidth=0.7, zorder=1)
-        _named(axes, f"{size} GPUs", size)
+        return
+    sizes = set()
+    for run in runs:
+        if nodes is None:
+            sizes.add(steady_gpus(run))
+        else:
+            gpus_per_node = cluster_of(run).gpus_per_node
+            sizes.add(sum(gpus_per_node[node] for node in nodes))
+    if len(sizes) == 1:
+        size = sizes.pop()
+        if size is not None:
+            axes.axhline(size, color=GREY, linewidth=0.7, zorder=1)
+            _named(axes, f"{size} GPUs", size)
 
 
 def _named(axes: Axes, text: str, height: float) -> None:
+    """Write a text above a horizontal line, at its right end."""
     axes.annotate(
         text, (1, height), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
         ha="right", va="bottom", color=GREY, fontsize=7,
@@ -119,7 +140,7 @@ def nodes_over_time(runs: Mapping[str, Result]) -> Drawing:
     figure = new_figure(ONE_COLUMN, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
-    for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):
+    for (name, result), look in zip(runs.items(), looks(list(POLICY_COLOURS)[: len(runs)]), strict=True):
         rounds = result.rounds
         hours = np.append(rounds["time"], result.end_time) / HOUR
         for axes, column in ((lower, "efficiency"), (upper, "nodes")):

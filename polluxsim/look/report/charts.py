@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 MOST_POINTS = 1000  # largest number of points of a line of a distribution
 
 
-class Shown(NamedTuple):
+class ReportRun(NamedTuple):
     """A run as the page shows it."""
 
     label: str
@@ -40,7 +40,7 @@ class Shown(NamedTuple):
     rented: bool = False  # whether its policy rents nodes
 
 
-class Panel(NamedTuple):
+class TimePanel(NamedTuple):
     """A figure of all runs over time."""
 
     name: str  # of its columns
@@ -50,87 +50,108 @@ class Panel(NamedTuple):
     top: float | None = None  # end of the axis; None for the largest value
 
 
-def panels(runs: Sequence[Shown]) -> list[Panel]:
+def panels(runs: Sequence[ReportRun]) -> list[TimePanel]:
     """Return the figures over time whose values differ from a constant in these runs."""
-    found = [_panel("gpus", top=max(sum(run.held.gpus_per_node) for run in runs))]
-    found += [Panel(f"gpus of {name}", f"{name} in use", "", top=most) for name, most in _gpus_by_type(runs).items()]
+    most_gpus = max(sum(run.held.gpus_per_node) for run in runs)
+    time_panels = [_panel("gpus", top=most_gpus)]
+    for name, most in _gpus_by_type(runs).items():
+        time_panels.append(TimePanel(f"gpus of {name}", f"{name} in use", "", top=most))
     if any(run.rented for run in runs):
-        found.append(_panel("nodes"))
+        time_panels.append(_panel("nodes"))
     if any(run.rented or any(gpu.price for gpu in run.held.node_types) for run in runs):
-        found.append(_panel("cost"))
+        time_panels.append(_panel("cost"))
     if any(is_adaptive(run.result) for run in runs):
-        found.append(_panel("efficiency", top=1.0))
-    return [*found, _panel("queue")]
+        time_panels.append(_panel("efficiency", top=1.0))
+    time_panels.append(_panel("queue"))
+    return time_panels
 
 
-def _panel(name: str, top: float | None = None) -> Panel:
+def _panel(name: str, top: float | None = None) -> TimePanel:
+    """Return the figure of a metric over time. Its title begins with a capital letter."""
     metric = OVER_TIME[name]
-    return Panel(name, f"{metric.title[0].upper()}{metric.title[1:]}", metric.formula, metric.unit, top)
+    title = f"{metric.title[0].upper()}{metric.title[1:]}"
+    return TimePanel(name, title, metric.formula, metric.unit, top)
 
 
-def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
+def _gpus_by_type(runs: Sequence[ReportRun]) -> dict[str, int]:
     """Return the largest number of GPUs of each type in a cluster; {} if each cluster has GPUs of one type."""
     if all(len(run.held.node_types.nodes) < 2 for run in runs):
         return {}
     most: dict[str, int] = {}
-    for held in (run.held for run in runs):
-        for name, nodes in held.node_types.nodes.items():
-            most[name] = max(most.get(name, 0), sum(held.gpus_per_node[node] for node in nodes))
+    for run in runs:
+        for name, nodes in run.held.node_types.nodes.items():
+            num_gpus = sum(run.held.gpus_per_node[node] for node in nodes)
+            most[name] = max(most.get(name, 0), num_gpus)
     return most
 
 
-def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tuple[dict[str, Array], dict[str, Any]]:
+def charts(
+    runs: Sequence[ReportRun], forks: Sequence[Mapping[str, Any]] = ()
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the columns of the distributions by figure and index of the run, and the description of all figures.
 
     Times are in [s]. The description contains the `forks`. The browser computes the curves over time from the tables of
     the runs.
     """
-    end = max(run.result.end_time for run in runs)
     columns: dict[str, Array] = {}
     for index, run in enumerate(runs):
-        hours, count = completion_hours(run.result)
-        times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
-        columns |= {f"jct_{index}": times, f"share_{index}": shares}
-        ratios, fair = cumulative(fairness(run.result), most=MOST_POINTS)
-        columns |= {f"rho_{index}": ratios, f"rho_share_{index}": fair}
-    jcts = [hours_by_application(run.result) for run in runs]
-    by_size = [waits_and_slowdowns(run.result) if are_rigid(runs) else ({}, {}) for run in runs]
-    names = sorted({name for hours in jcts for name in hours})
-    head = {
-        "start": axis_start(run.result for run in runs),
-        "end": end,
-        "forks": list(forks),
-        "panels": [panel._asdict() for panel in panels(runs)],
-        "sizes": [size_name(size) for size in sorted({size for _, slowdowns in by_size for size in slowdowns})],
-        "applications": [{"name": name, "color": application_colour(name)} for name in names],
-        "runs": [
+        hours, num_jobs = completion_hours(run.result)
+        times, shares = cumulative(hours * HOUR, num_jobs, most=MOST_POINTS)
+        columns[f"jct_{index}"] = times
+        columns[f"share_{index}"] = shares
+        ratios, ratio_shares = cumulative(fairness(run.result), most=MOST_POINTS)
+        columns[f"rho_{index}"] = ratios
+        columns[f"rho_share_{index}"] = ratio_shares
+    by_size = are_rigid(runs)
+    sizes = set[int]()
+    applications = set[str]()
+    described_runs = []
+    for run in runs:
+        hours_of = hours_by_application(run.result)
+        waits, slowdowns = waits_and_slowdowns(run.result) if by_size else ({}, {})
+        applications |= hours_of.keys()
+        sizes |= slowdowns.keys()
+        described_runs.append(
             {
                 "label": run.label,
                 "end": run.result.end_time,
                 "color": on_page(run.look.color),
                 "dash": [] if isinstance(run.look.linestyle, str) else run.look.linestyle[1],
-                "spreads": {name: _in_seconds(spread_of(own)) for name, own in jct.items()},
+                "spreads": {name: _in_seconds(spread_of(hours)) for name, hours in hours_of.items()},
                 "waits": _by_size(waits),
                 "slowdowns": _by_size(slowdowns),
             }
-            for run, jct, (waits, slowdowns) in zip(runs, jcts, by_size, strict=True)
-        ],
-    }  # fmt: skip
+        )
+    head = {
+        "start": axis_start(run.result for run in runs),
+        "end": max(run.result.end_time for run in runs),
+        "forks": list(forks),
+        "panels": [panel._asdict() for panel in panels(runs)],
+        "sizes": [size_name(size) for size in sorted(sizes)],
+        "applications": [{"name": name, "color": application_colour(name)} for name in sorted(applications)],
+        "runs": described_runs,
+    }
     return columns, head
 
 
-def are_rigid(runs: Sequence[Shown]) -> bool:
+def are_rigid(runs: Sequence[ReportRun]) -> bool:
     """Return whether the jobs of all runs have a fixed number of GPUs, so that views by size are informative."""
-    asked = any(job.num_replicas for run in runs for job in run.result.job_records)
-    return asked and not any(is_adaptive(run.result) for run in runs)
+    for run in runs:
+        if is_adaptive(run.result):
+            return False
+    return any(job.num_replicas for run in runs for job in run.result.job_records)
 
 
 def _by_size(values: Mapping[int, Sequence[float]]) -> dict[str, list[float]]:
     """Return the spread of values as a list of numbers, by the name of the size."""
-    return {size_name(size): [float(part) for part in spread_of(np.array(found))] for size, found in values.items()}
+    spreads = {}
+    for size, values_of_size in values.items():
+        spreads[size_name(size)] = [float(part) for part in spread_of(np.array(values_of_size))]
+    return spreads
 
 
 def _in_seconds(spread: Spread) -> list[float]:
     """Return a spread of times as a list: mean and percentiles [s], and the number of jobs."""
-    *hours, jobs = spread
-    return [*(HOUR * part for part in hours), jobs]
+    *hours, num_jobs = spread
+    seconds = [HOUR * value for value in hours]
+    return [*seconds, num_jobs]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -14,14 +14,16 @@ from markupsafe import Markup
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.phrases import count_range, listed
 from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
-from polluxsim.look.report.charts import Shown, are_rigid, charts, panels
+from polluxsim.look.report.charts import ReportRun, are_rigid, charts, panels
 from polluxsim.look.report.payload import (
     STATUSES,
+    changes_by_policy,
     losses_by_change,
     lost_columns,
     packed,
@@ -31,7 +33,6 @@ from polluxsim.look.report.payload import (
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
-from polluxsim.look.why.phrases import count_range, listed
 from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.metrics.summary import Summary, of_run, summarise
 from polluxsim.records.folders import policy_name, run_folders
@@ -45,13 +46,16 @@ from polluxsim.statistics.metric_lines import (
     METRICS,
     OF_JOBS,
     OVER_TIME,
-    Line,
+    MetricLine,
     baseline_note,
     difference,
     first_of_same_jobs,
     metric_lines,
 )
 from polluxsim.statistics.series import is_adaptive
+
+if TYPE_CHECKING:
+    from polluxsim.statistics.windows import SubmissionWindow
 
 SCRIPTS = (
     "data", "format", "curves", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "saving",
@@ -62,7 +66,7 @@ SCRIPTS = (
 MOST_NAMED = 3  # if there are more policies than this, the headline gives their number instead of their names
 
 
-class Subject(NamedTuple):
+class ReportSubject(NamedTuple):
     """A run with jobs, as a report shows it."""
 
     run: Run
@@ -85,13 +89,16 @@ SIZE_CARDS = (
 def _declared(metrics: Mapping[str, Metric]) -> dict[str, dict[str, str]]:
     """Return declarations of metrics as scripts of the page read them, by name."""
     parts = ("title", "unit", "better", "formula", "heading")
-    return {name: {part: getattr(metric, part) for part in parts} for name, metric in metrics.items()}
+    declarations = {}
+    for name, metric in metrics.items():
+        declarations[name] = {part: getattr(metric, part) for part in parts}
+    return declarations
 
 
 METRICS_OF_PAGE = {"ofRuns": _declared(METRICS), "ofJobs": _declared(OF_JOBS), "overTime": _declared(OVER_TIME)}
 
 
-class Cell(NamedTuple):
+class MetricCell(NamedTuple):
     """A value as text, its change from the baseline, and whether the change is better or worse (`verdict`)."""
 
     text: str
@@ -99,54 +106,82 @@ class Cell(NamedTuple):
     verdict: str
 
 
-def report(subjects: Sequence[Subject]) -> str:
+def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = None) -> str:
     """Return the report of runs as the text of an HTML file that needs no other file and no network.
 
-    The baseline of a run is the first run with the same jobs. Raise ValueError without runs, or if a run has no jobs.
+    The baseline of a run is the first run with the same jobs. With a window, the metrics are over its jobs, and the
+    figures show the whole runs. Raise ValueError without runs, or if a run has no jobs.
     """
     if not subjects:
         raise ValueError("there are no runs; give at least one")
     runs = [subject.run for subject in subjects]
-    shown = _shown(runs)
-    cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
-    forks = [fork for fork in map(_fork, runs, [show.label for show in shown]) if fork is not None]
+    report_runs = _report_runs(runs)
+    forks = []
+    for report_run, run in zip(report_runs, runs, strict=True):
+        fork = _fork(run, report_run.label)
+        if fork is not None:
+            forks.append(fork)
     bases = first_of_same_jobs([run.result for run in runs])
-    summaries, user_values = [_summary(run) for run in runs], [values_in(run.info) for run in runs]
-    lines = metric_lines(summaries, list(map(steady_gpus, runs)), user_values)
-    metrics = [(line, _cells(line, bases)) for line in lines]
+    metrics = [(line, _cells(line, bases)) for line in _lines(runs, window)]
+    payloads = []
+    reasons = []
+    for subject, report_run in zip(subjects, report_runs, strict=True):
+        payloads.append(Markup(_payload(subject, report_run)))
+        reasons.append(Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else "")
+    applications = {job.application for run in runs for job in run.result.job_records}
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
         title=_title(runs),
-        what=_what(runs, shown),
+        what=_what(runs, report_runs),
+        window=[] if window is None else [*window.sentences(runs), "figures show the whole runs"],
         forks=forks,
-        parts=_from_forks(runs),
-        cards=cards,
+        parts=_from_forks(runs) if window is None else [],
+        cards=[_card(run, report_run) for run, report_run in zip(runs, report_runs, strict=True)],
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
         lines=metrics,
-        pooled=_pooled(runs),
-        baseline=baseline_note([card["label"] for card in cards], bases),
-        versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
-        panels=panels(shown),
+        pooled=_pooled(runs) if window is None else None,
+        baseline=baseline_note([report_run.label for report_run in report_runs], bases),
+        versus=_first_compared(bases),
+        panels=panels(report_runs),
         metrics=METRICS_OF_PAGE,
-        has_applications=len({job.application for run in runs for job in run.result.job_records}) > 1,
-        sizes=SIZE_CARDS if are_rigid(shown) else (),
+        has_applications=len(applications) > 1,
+        sizes=SIZE_CARDS if are_rigid(report_runs) else (),
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
-        charts=Markup(packed(*charts(shown, forks))),
-        payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
-        reasons=[each.reasons and Markup(packed_reasons(each.run.result, each.reasons)) for each in subjects],
+        charts=Markup(packed(*charts(report_runs, forks))),
+        payloads=payloads,
+        reasons=reasons,
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
 
 
-def _shown(runs: Sequence[Run]) -> list[Shown]:
+def _first_compared(bases: Sequence[int]) -> int:
+    """Return the index of the first run that is compared with the first run, or of the second run if none is."""
+    for run, base in enumerate(bases):
+        if run > 0 and base == 0:
+            return run
+    return min(1, len(bases) - 1)
+
+
+def _lines(runs: Sequence[Run], window: SubmissionWindow | None) -> list[MetricLine]:
+    """Return the metrics of runs, or those of their jobs in a window."""
+    gpus = list(map(steady_gpus, runs))
+    if window is None:
+        return metric_lines([_summary(run) for run in runs], gpus, [values_in(run.info) for run in runs])
+    from polluxsim.statistics.windows import is_in_window  # noqa: PLC0415  (it loads pandas, which is slow)
+
+    return metric_lines([_summary(window.of(run)) for run in runs], gpus, is_shown=is_in_window)
+
+
+def _report_runs(runs: Sequence[Run]) -> list[ReportRun]:
+    """Return the runs with their labels, the GPUs that jobs held, and the looks of their lines."""
     labels = descriptions.labels(runs)
-    found = looks([policy_name(settings_of(run)) for run in runs])
+    line_looks = looks([policy_name(settings_of(run)) for run in runs])
     return [
-        Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
-        for label, run, look in zip(labels, runs, found, strict=True)
+        ReportRun(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
+        for label, run, look in zip(labels, runs, line_looks, strict=True)
     ]
 
 
@@ -158,8 +193,13 @@ def _summary(run: Run) -> Summary:
     return summary
 
 
-def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
-    return [Cell(text, *difference(line, run, bases[run])) for run, text in enumerate(line.texts)]
+def _cells(line: MetricLine, bases: Sequence[int]) -> list[MetricCell]:
+    """Return the values of a metric, each with its change from the run of `bases`."""
+    cells = []
+    for run, text in enumerate(line.texts):
+        change, verdict = difference(line, run, bases[run])
+        cells.append(MetricCell(text, change, verdict))
+    return cells
 
 
 def _pooled(runs: Sequence[Run]) -> Markup | None:
@@ -173,30 +213,32 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     return Markup(as_html(settings_table(frame_of(runs))))
 
 
-class Part(NamedTuple):
+class ForkPart(NamedTuple):
     """The metrics of runs from a fork on, as texts."""
 
     time: str  # of the fork
     labels: Sequence[str]  # of the runs
     num_jobs: str  # number of jobs that are not complete at the fork
     baseline: str  # note on the baselines
-    lines: Sequence[tuple[Line, Sequence[Cell]]]
+    lines: Sequence[tuple[MetricLine, Sequence[MetricCell]]]
 
 
-def _from_forks(runs: Sequence[Run]) -> list[Part]:
+def _from_forks(runs: Sequence[Run]) -> list[ForkPart]:
     """Return, from each fork on, the metrics of the fork and of the runs without the fork."""
-    found = []
+    fork_parts = []
     for time in fork_times(runs):
-        parts = parts_from_fork(runs, time)
-        labels = descriptions.labels(parts)
-        bases = first_of_same_jobs([run.result for run in parts])
+        runs_from_fork = parts_from_fork(runs, time)
+        labels = descriptions.labels(runs_from_fork)
+        bases = first_of_same_jobs([run.result for run in runs_from_fork])
         if all(run == base for run, base in enumerate(bases)):
             continue
-        lines = metric_lines([_summary(run) for run in parts])
-        cells = [(line, _cells(line, bases)) for line in lines if line.field.partition(".")[0] in FROM_FORK]
-        counts = count_range([len(of_run(run.result)) for run in parts])
-        found.append(Part(clock(time), labels, counts, baseline_note(labels, bases), cells))
-    return found
+        lines = []
+        for line in metric_lines([_summary(run) for run in runs_from_fork]):
+            if line.field.partition(".")[0] in FROM_FORK:
+                lines.append((line, _cells(line, bases)))
+        counts = count_range([len(of_run(run.result)) for run in runs_from_fork])
+        fork_parts.append(ForkPart(clock(time), labels, counts, baseline_note(labels, bases), lines))
+    return fork_parts
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -206,78 +248,92 @@ def _title(runs: Sequence[Run]) -> str:
         names = f"{len(policies)} policies"
     elif len(policies) > 1:
         names = f"{listed(policies[1:])} against {policies[0]}"
+    elif len(runs) > 1:
+        names = f"{policies[0]}, {len(runs)} runs"
     else:
-        names = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
+        names = policies[0]
     counts = [len(of_run(run.result)) for run in runs]
-    return f"{names} on {count_range(counts)} job{'' if set(counts) == {1} else 's'}"
+    jobs = "job" if set(counts) == {1} else "jobs"
+    return f"{names} on {count_range(counts)} {jobs}"
 
 
 def _policy_in_words(run: Run) -> str:
     """Return the policy of a run, and the time of its fork."""
     fork = fork_of(run.info)
-    return policy_name(settings_of(run)) + ("" if fork is None else f" from {clock(fork['time'])}")
+    name = policy_name(settings_of(run))
+    return name if fork is None else f"{name} from {clock(fork['time'])}"
 
 
-def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
+def _what(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> str:
     """Return the clusters, workloads, seeds and engines of the runs in words. Equal parts are named once."""
     seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
+    seed_noun = "seed" if len(seeds) == 1 else "seeds"
     parts = [
-        [descriptions.cluster_words(show.held.gpus_per_node, _types(show)) for show in shown],
+        [descriptions.cluster_words(report_run.held.gpus_per_node, _types(report_run)) for report_run in report_runs],
         [descriptions.workload_words(run.info) for run in runs],
-        [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
+        [f"{seed_noun} {', '.join(seeds)}"],
         [descriptions.engine_words(run.info) for run in runs],
         list(descriptions.from_before(run.result.before_run for run in runs)),
+        [f"0:00:00 is {run.origin.text(0.0)} in {run.origin.zone_name}" for run in runs if run.origin is not None],
     ]
     if any(run.info.get("notes") for run in runs):
         parts.append([", ".join(run.info.get("notes", ())) or "no jobs of the workload left out" for run in runs])
-    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts if part)
+    phrases = [" or ".join(dict.fromkeys(part)) for part in parts if part]
+    return " · ".join(phrases)
 
 
-def _types(shown: Shown) -> list[str]:
-    return [gpu.name for gpu in shown.held.node_types]
+def _types(report_run: ReportRun) -> list[str]:
+    """Return the name of the GPU type of each node."""
+    return [gpu.name for gpu in report_run.held.node_types]
 
 
-def _card(run: Run, shown: Shown) -> dict[str, str]:
+def _card(run: Run, report_run: ReportRun) -> dict[str, str]:
     """Return the name, the label and the colour of a run, and the content of its run.json."""
     info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
-    return {"name": run.name, "label": shown.label, "color": on_page(shown.look.color), "info": info}
+    return {"name": run.name, "label": report_run.label, "color": on_page(report_run.look.color), "info": info}
 
 
-def _payload(subject: Subject, shown: Shown) -> str:
+def _payload(subject: ReportSubject, report_run: ReportRun) -> str:
     """Return the tables of a run, packed."""
-    jobs = shown.result.job_records
+    result = report_run.result
+    jobs = result.job_records
     applications = sorted({job.application for job in jobs})
+    legend = []
+    if is_coloured_by_application(applications):
+        legend = [[name, application_colour(name)] for name in applications]
     head = {
-        "label": shown.label,
-        "start": shown.result.start_time,
-        "end": shown.result.end_time,
+        "label": report_run.label,
+        "start": result.start_time,
+        "end": result.end_time,
         "jobs": [job.job for job in jobs],
         "users": _names([job.user for job in jobs]),
         "queues": _names([job.queue for job in jobs]),
         "applications": applications,
-        "legend": [[name, application_colour(name)] for name in applications]
-        if is_coloured_by_application(applications)
-        else [],
+        "legend": legend,
         "statuses": STATUSES,
-        "gpusPerNode": list(shown.held.gpus_per_node),
-        "nodeTypes": _types(shown),
-        "isRented": shown.rented,
+        "gpusPerNode": list(report_run.held.gpus_per_node),
+        "nodeTypes": _types(report_run),
+        "isRented": report_run.rented,
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
-        "isAdaptive": is_adaptive(shown.result),
+        "isAdaptive": is_adaptive(result),
         "livesNote": subject.lives_note,
-        "losses": losses_by_change(shown.result),
-        "downs": [outage_sentence(outage, shown.result.end_time) for outage in shown.result.outage_records],
-        "fork": _fork(subject.run, shown.label),
+        "losses": losses_by_change(result),
+        "changesByPolicy": changes_by_policy(result),
+        "downs": [outage_sentence(outage, result.end_time) for outage in result.outage_records],
+        "fork": _fork(subject.run, report_run.label),
     }
-    columns = run_columns(shown.result, shown.held, subject.lives)
-    columns |= save_columns(subject.run, len(shown.held.gpus_per_node))
-    return packed(columns | lost_columns(subject.run, cluster_of(subject.run)), head)
+    columns = run_columns(result, report_run.held, subject.lives)
+    columns |= save_columns(subject.run, len(report_run.held.gpus_per_node))
+    columns |= lost_columns(subject.run, cluster_of(subject.run))
+    return packed(columns, head)
 
 
 def _fork(run: Run, label: str) -> dict[str, Any] | None:
     """Return the time, the label and the sentence of a run's fork; None if the run is not a fork with changes."""
     fork = fork_of(run.info)
-    return None if fork is None else {"time": float(fork["time"]), "label": label, "text": fork_sentence(run)}
+    if fork is None:
+        return None
+    return {"time": float(fork["time"]), "label": label, "text": fork_sentence(run)}
 
 
 def _names(names: Sequence[str | None]) -> list[str]:
@@ -293,23 +349,27 @@ SUFFIXES = (".html", ".htm")  # ends of the names of reports
 
 
 @nothing_collected()
-def write_report(folders: Sequence[Path], output: Path, baseline: str | None = None) -> None:
+def write_report(
+    folders: Sequence[Path], output: Path, baseline: str | None = None, window: SubmissionWindow | None = None
+) -> None:
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
     The folder of the HTML file is created if necessary. `baseline` names the run that comes first, by its folder or by
-    a setting KEY=VALUE. Raise InvalidInputError if no run has this name, a run has no jobs, or `output` is no name of
-    an HTML file.
+    a setting KEY=VALUE, and `window` is that of the metrics. Raise InvalidInputError if no run has this name, a run has
+    no jobs or none in the window, or `output` is no name of an HTML file.
     """
     check_output(output)
-    found, subjects = run_folders(folders), dict[int, Subject]()
-    with progress_line("reading runs", len(found)) as show:
-        for folder in found:
+    run_paths = run_folders(folders)
+    subjects: dict[int, ReportSubject] = {}  # by the identity of the run
+    with progress_line("reading runs", len(run_paths)) as show_progress:
+        for folder in run_paths:
             run = read_run(folder)
             subjects[id(run)] = subject_of(run, read_reasons(folder) or ())
-            show(len(subjects), len(found), "")
+            show_progress(len(subjects), len(run_paths), "")
     ordered = baseline_first([subject.run for subject in subjects.values()], baseline)
-    write_subjects([subjects[id(run)] for run in ordered], output)
-    print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
+    write_subjects([subjects[id(run)] for run in ordered], output, window)
+    runs = "run" if len(subjects) == 1 else "runs"
+    print(f"wrote {output}: {len(subjects)} {runs}, {output.stat().st_size / 1e6:.1f} MB")
 
 
 def check_output(output: Path) -> None:
@@ -320,19 +380,19 @@ def check_output(output: Path) -> None:
         raise InvalidInputError(f"{output} is a folder; give the name of a file")
 
 
-def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
+def write_subjects(subjects: Sequence[ReportSubject], output: Path, window: SubmissionWindow | None = None) -> None:
     """Write the report of runs to a file in one step. Raise InvalidInputError if `output` is not an HTML file."""
     check_output(output)
-    text = report(subjects)
+    text = report(subjects, window)
     output.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
+def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> ReportSubject:
     """Return a run with the lives of its jobs and the reasons. Raise InvalidInputError if no metric counts a job."""
     run.must_have_metrics()
-    return Subject(run, *_lives(run), reasons)
+    return ReportSubject(run, *_lives(run), reasons)
 
 
 def _lives(run: Run) -> tuple[Lives, str]:

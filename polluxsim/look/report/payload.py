@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.batch_choosers import BatchChoosers
 from polluxsim.look.colours import is_coloured_by_application, job_colour
 from polluxsim.look.job_progress import Lives, undone_training
-from polluxsim.look.occupancy import Occupancy, Parts
+from polluxsim.look.occupancy import Occupancy, SharedParts
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
@@ -40,7 +41,9 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
     The layout before compression: length of the JSON text (4 bytes, little-endian), the JSON text with type, offset and
     length of every column, then the columns, each at a multiple of 8 bytes from the end of the JSON text's padding.
     """
-    layout, blocks, offset = {}, [], 0
+    layout = {}
+    blocks = []
+    offset = 0
     for name, column in columns.items():
         data = column.astype(column.dtype.newbyteorder("<")).tobytes()
         layout[name] = [TYPES[column.dtype.name], offset, len(column)]
@@ -60,7 +63,9 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
     (from `held_place` on only where jobs share GPUs), `down…` per outage of a node, `round…` per round, `life…` per
     point of a job's life.
     """
-    outages, rounds, rows = result.outage_records, result.round_records, [0, *accumulate(held.gpus_per_node)]
+    outages = result.outage_records
+    rounds = result.round_records
+    first_rows = [0, *accumulate(held.gpus_per_node)]  # by node
     return {
         **_job_columns(result),
         **_change_columns(result),
@@ -72,7 +77,7 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         **_parts(held.shared),
         "down_start": _column("float64", [outage.time for outage in outages]),
         "down_end": _column("float64", [min(outage.until, result.end_time) for outage in outages]),
-        "down_row": _column("uint32", [rows[outage.node] for outage in outages]),
+        "down_row": _column("uint32", [first_rows[outage.node] for outage in outages]),
         "down_rows": _column("uint32", [outage.gpus for outage in outages]),
         "round_time": _field("float64", rounds, "time"),
         "round_efficiency": _field("float32", rounds, "efficiency"),
@@ -87,10 +92,14 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
 
 
 def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
-    jobs, applications = result.job_records, sorted({job.application for job in result.job_records})
+    """Return the columns with an entry for each job."""
+    jobs = result.job_records
+    applications = sorted({job.application for job in jobs})
     numbers = {application: number for number, application in enumerate(applications)}
-    start, end, completion = (_field("float64", jobs, name) for name in ("start_time", "end_time", "completion_time"))
-    end = np.where(np.isnan(completion), end, completion)
+    start = _field("float64", jobs, "start_time")
+    completion = _field("float64", jobs, "completion_time")
+    end = np.where(np.isnan(completion), _field("float64", jobs, "end_time"), completion)
+    since_start = np.where(np.isnan(end), result.end_time, end) - start
     return {
         "job_application": _column("uint32", [numbers[job.application] for job in jobs]),
         # The page shows the time in the run, which begins at 0 s; a job may have been submitted and started before.
@@ -105,7 +114,7 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
         "job_restarts": _field("uint32", jobs, "num_restarts"),
         "job_failures": _field("uint32", jobs, "num_failures"),
         "job_lost": _field("float32", jobs, "lost_time"),
-        "job_effective": _column("float32", _effective(jobs, np.where(np.isnan(end), result.end_time, end) - start)),
+        "job_effective": _column("float32", _effective(jobs, since_start)),
         "job_gpu_seconds": _field("float64", jobs, "gpu_seconds"),
     }
 
@@ -124,8 +133,10 @@ def _effective(jobs: Sequence[JobRecord], since_start: NDArray[np.float64]) -> N
 
 
 def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
+    """Return the columns with an entry for each change."""
     job, changes = _changes(result)
     placements = list(map(attrgetter("nodes", "gpus"), changes))
+    # Whether the placement differs from that of the change before, which may be of another job
     moved = _column("bool", list(map(ne, placements, [None, *placements])))
     return {
         "change_job": _column("uint32", job),
@@ -140,11 +151,29 @@ def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
 
 def losses_by_change(result: Result) -> dict[int, str]:
     """Return a description of each change at which a job lost its GPUs to an outage, by the index of the change."""
-    if not (found := losses(result)):
+    descriptions = losses(result)
+    if not descriptions:
         return {}
     _, changes = _changes(result)
-    texts = {index: found.get((change.job, change.time), "") for index, change in enumerate(changes)}
-    return {index: text for index, text in texts.items() if text and not changes[index].nodes}
+    by_change = {}
+    for index, change in enumerate(changes):
+        # At one time, a job can lose GPUs and get others.
+        if (change.job, change.time) in descriptions and not change.nodes:
+            by_change[index] = descriptions[change.job, change.time]
+    return by_change
+
+
+def changes_by_policy(result: Result) -> list[int]:
+    """Return the indices of the changes after which the policy has chosen the batch size, in order."""
+    if not result.chooser_records:
+        return []
+    choosers = BatchChoosers(result)
+    _, changes = _changes(result)
+    return [
+        index
+        for index, change in enumerate(changes)
+        if change.nodes and choosers.at(change.job, change.time) == "policy"
+    ]
 
 
 def _changes(result: Result) -> tuple[NDArray[np.int64], list[AllocationRecord]]:
@@ -166,17 +195,24 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     restart delay, the time of the first checkpoint, and the time from one checkpoint to the next [s]. `save…` have an
     entry for each checkpoint that does not follow from an interval.
     """
-    index, pauses, delay = _indices(run.result), Pauses(run, num_nodes), start_delay(run)
-    job, changes = _changes(run.result)
-    applications = [run.result.job_records[number].application for number in job.tolist()]
-    pairs = list(zip(changes, applications, strict=True))
-    rhythms = [pauses.rhythm(each.job, each.time, each.nodes, application) for each, application in pairs]
-    delays = [delay(each.job, application, each.nodes, each.time) for each, application in pairs]
-    saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
+    job_index = _indices(run.result)
+    pauses = Pauses(run, num_nodes)
+    delay_of = start_delay(run)
+    job_of_change, changes = _changes(run.result)
+    delays = []
+    first_saves = []
+    cycles = []
+    for number, change in zip(job_of_change.tolist(), changes, strict=True):
+        application = run.result.job_records[number].application
+        first, cycle, _ = pauses.rhythm(change.job, change.time, change.nodes, application)
+        delays.append(delay_of(change.job, application, change.nodes, change.time))
+        first_saves.append(first)
+        cycles.append(cycle)
+    saves = sorted((job_index[record.job], record.time) for record in run.result.checkpoint_records)
     return {
         "change_delay": _column("float32", delays),
-        "change_save": _column("float64", [first for first, _, _ in rhythms]),
-        "change_cycle": _column("float64", [cycle for _, cycle, _ in rhythms]),
+        "change_save": _column("float64", first_saves),
+        "change_cycle": _column("float64", cycles),
         "save_job": _column("uint32", [job for job, _ in saves]),
         "save_time": _column("float64", [time for _, time in saves]),
     }
@@ -188,13 +224,18 @@ def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     `lost…` have an entry per period: its start and end [s], the number of GPUs, and the node that failed. A job that
     failed by itself has the number of nodes as this value.
     """
-    rows, outages = [], outages_by_node(run.result)
+    periods = []
+    outages = outages_by_node(run.result)
     for stay, start, end, failed_at in undone_training(run, cluster):
         nodes = sorted({slot.node for slot in stay.slots})
         node = next((node for node in nodes if (failed_at, node) in outages), cluster.num_nodes)
-        rows.append((start, end, len(stay.slots), node))
-    kinds = {"lost_start": "float64", "lost_end": "float64", "lost_gpus": "uint32", "lost_node": "uint32"}
-    return {name: _column(kind, [row[index] for row in rows]) for index, (name, kind) in enumerate(kinds.items())}
+        periods.append((start, end, len(stay.slots), node))
+    return {
+        "lost_start": _column("float64", [start for start, _, _, _ in periods]),
+        "lost_end": _column("float64", [end for _, end, _, _ in periods]),
+        "lost_gpus": _column("uint32", [gpus for _, _, gpus, _ in periods]),
+        "lost_node": _column("uint32", [node for _, _, _, node in periods]),
+    }
 
 
 def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
@@ -207,10 +248,12 @@ def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
         "reason_time": _field("float64", ordered, "time"),
         "reason_kind": _column("uint32", [kinds.index(reason.kind) for reason in ordered]),
     }
-    return packed(columns, {"jobs": [], "sentences": list(map(sentence, ordered))})
+    sentences = [sentence(reason, result.reason_texts) for reason in ordered]
+    return packed(columns, {"jobs": [], "sentences": sentences})
 
 
-def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
+def _parts(shared: SharedParts | None) -> dict[str, NDArray[Any]]:
+    """Return the columns on shared GPUs, with an entry for each rectangle; {} if no jobs share GPUs."""
     if shared is None:
         return {}
     kinds = {"place": "uint8", "of": "uint8", "speed": "float32", "placed": "float64"}
@@ -220,10 +263,15 @@ def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
 def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[int]:
     """Return the colour of each job as the number 0xRRGGBB."""
     has_hue = is_coloured_by_application(applications)
-    return [int(job_colour(job.application if has_hue else None, i)[1:], 16) for i, job in enumerate(jobs)]
+    colours = []
+    for number, job in enumerate(jobs):
+        colour = job_colour(job.application if has_hue else None, number)
+        colours.append(int(colour.removeprefix("#"), 16))
+    return colours
 
 
 def _field(kind: str, records: Sequence[NamedTuple], name: str) -> NDArray[Any]:
+    """Return a field of all records as a column."""
     return _column(kind, list(map(attrgetter(name), records)))
 
 

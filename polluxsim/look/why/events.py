@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from polluxsim.common.durations import clock
-from polluxsim.look.why.phrases import listed, number_of
+from polluxsim.common.durations import clock, length
+from polluxsim.common.phrases import listed, number_of
 from polluxsim.records.folders import policy_name
 from polluxsim.records.results import AllocationRecord, OutageRecord, Result
 from polluxsim.records.storage import Run, flat
@@ -23,16 +23,19 @@ def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
 
 def losses(result: Result) -> dict[tuple[str, float], str]:
     """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
-    outages, found = outages_by_node(result), dict[tuple[str, float], str]()
+    outages = outages_by_node(result)
+    if not outages:
+        return {}
+    descriptions = dict[tuple[str, float], str]()
     placed: dict[str, AllocationRecord] = {}
-    for record in result.allocation_records if outages else ():
+    for record in result.allocation_records:
         before = placed.get(record.job)
         if before is not None and not record.nodes:
             failed = {node: outages[record.time, node] for node in before.nodes if (record.time, node) in outages}
             if failed:
-                found[record.job, record.time] = lost(sum(before.gpus), failed)
+                descriptions[record.job, record.time] = lost(sum(before.gpus), failed)
         placed[record.job] = record
-    return found
+    return descriptions
 
 
 def lost(gpus: int, failed: Mapping[int, str]) -> str:
@@ -46,7 +49,8 @@ def went_down(failed: Mapping[int, str]) -> str:
     >>> went_down({6: "failure"})
     'node 6 went down (failure)'
     """
-    return f"{nodes_text(list(failed))} went down ({', '.join(dict.fromkeys(failed.values()))})"
+    kinds = dict.fromkeys(failed.values())
+    return f"{nodes_text(list(failed))} went down ({', '.join(kinds)})"
 
 
 def outage_sentence(outage: OutageRecord, end_time: float) -> str:
@@ -59,7 +63,8 @@ def nodes_text(nodes: Sequence[int]) -> str:
     """Return nodes by number, or their count if they are many."""
     if len(nodes) > MOST_NODES:
         return f"{len(nodes)} nodes"
-    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
+    noun = "node" if len(nodes) == 1 else "nodes"
+    return f"{noun} {', '.join(map(str, nodes))}"
 
 
 def fork_sentence(run: Run) -> str:
@@ -68,23 +73,28 @@ def fork_sentence(run: Run) -> str:
     if fork is None:
         return ""
     changes = listed(list(_changes(run, fork)) or ["its settings changed"])
-    return f"At {clock(fork['time'])} this run was forked from {fork.get('run') or 'another run'}: {changes}."
+    return f"At {run.clock(fork['time'])} this run was forked from {fork.get('run') or 'another run'}: {changes}."
 
 
 def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
     """Yield a phrase for each change of a fork."""
     if "before" in fork:
-        then, now = (flat(info.get("config") or {}) for info in (fork["before"], run.info))
-        before, after = labels_of([then, now], pooled=REPLICATES)
-        if policy_name(then) != policy_name(now):
-            yield f"{after} took over from {before}"
-        elif before != after:
-            yield f"{after} instead of {before}"
+        old_settings = flat(fork["before"].get("config") or {})
+        new_settings = flat(run.info.get("config") or {})
+        old_label, new_label = labels_of([old_settings, new_settings], pooled=REPLICATES)
+        if policy_name(old_settings) != policy_name(new_settings):
+            yield f"{new_label} took over from {old_label}"
+        elif old_label != new_label:
+            yield f"{new_label} instead of {old_label}"
         elif fork.get("new_policy"):
-            yield f"{policy_name(now)} started anew"
-    if nodes := fork.get("lost_nodes"):
-        yield f"{nodes_text(nodes)} went down for good"
-    if jobs := fork.get("without"):
-        yield f"{listed(jobs)} {'was' if len(jobs) == 1 else 'were'} cancelled"
-    if jobs := fork.get("added"):
-        yield f"{number_of(len(jobs), 'job')} {'was' if len(jobs) == 1 else 'were'} added"
+            yield f"{policy_name(new_settings)} started anew"
+    if fork.get("lost_nodes"):
+        yield f"{nodes_text(fork['lost_nodes'])} went down for good"
+    if fork.get("down_nodes"):
+        yield f"{nodes_text(fork['down_nodes'])} went down for {length(fork['down_for'])}"
+    removed_jobs = fork.get("without")
+    if removed_jobs:
+        yield f"{listed(removed_jobs)} {'was' if len(removed_jobs) == 1 else 'were'} cancelled"
+    added_jobs = fork.get("added")
+    if added_jobs:
+        yield f"{number_of(len(added_jobs), 'job')} {'was' if len(added_jobs) == 1 else 'were'} added"

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from enum import Flag, auto
+from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
 
-from polluxsim.common.errors import PolicyError, short
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import Allocation, Gpus, JobId
-
-
-class Change(Flag):
-    """Kinds of events between rounds."""
-
-    ARRIVAL = auto()  # a job was submitted
-    EPOCH = auto()  # a job began an epoch
-    COMPLETION = auto()  # a job ended
-    LEARNING = auto()  # an agent learnt something
-    NODES = auto()  # a node came up or went down, or a failure was announced
-    EVICTION = auto()  # a job lost its GPUs by a failure
-    JOBS_OR_NODES = ARRIVAL | COMPLETION | NODES
-    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION
-
-
-class Reason(NamedTuple):
-    """The reason for the allocation of a job in a round."""
-
-    # A word that the policy chooses. `look/why/sentences.py` has sentences for the kinds of polluxsim, and prints other
-    # kinds unchanged.
-    kind: str
-    # Numbers by name. `REASON_UNITS` in `records/results.py` has the units of polluxsim's numbers.
-    numbers: Mapping[str, float]
-    others: tuple[JobId, ...] = ()  # Jobs that caused the decision. Their role depends on `kind`.
+from polluxsim.models.batch_size import BatchSize
+from polluxsim.policies.contract.changes import Change
+from polluxsim.policies.contract.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +30,9 @@ class Decision:
         CPUs [cores] and memory [GB] for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs
         and memory of its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes
         no restart.
+    batch_sizes
+        Batch sizes that the policy chooses, by job that holds GPUs after this decision. They hold until the next
+        decision. The agents of all other jobs choose their batch sizes. A change causes no restart.
     rejected
         Jobs that the policy rejects. They end, and must not hold GPUs in this decision. Their end does not call
         the policy.
@@ -81,6 +60,7 @@ class Decision:
     others_keep: bool = False
     shared: Mapping[JobId, Gpus] = field(default_factory=dict)
     hosts: Mapping[JobId, Host] = field(default_factory=dict)
+    batch_sizes: Mapping[JobId, BatchSize] = field(default_factory=dict)
     rejected: Collection[JobId] = ()
     num_nodes: int | None = None
     fitness: float | None = None
@@ -103,7 +83,8 @@ class Traits:
     Attributes
     ----------
     adaptive
-        Jobs choose their batch sizes. Otherwise the agents keep the batch sizes of their users.
+        Jobs choose their batch sizes, where the policy does not. Otherwise the agents keep the batch sizes of their
+        users, and learn nothing.
     known_throughput
         The agents of jobs start with the θ_sys of their application instead of exploring it.
     maximises_throughput
@@ -120,12 +101,20 @@ class Traits:
     one_type_as
         Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can schedule such
         jobs.
+    per_type
+        The policy knows one GPU type, and only the jobs and GPUs in its view. On a cluster of several types, each type
+        has its own copy of it (`polluxsim.policies.tools.pools.PerType`). Other policies see all types.
     follows_clock
         Decisions depend on the hour of the clock, for example on a price by hour. `polluxsim check` then allows other
         decisions when all times are later. Other policies count times from submissions and decisions.
     slices_time
         The policy shares time: jobs take turns on GPUs, or get other GPUs as time passes, also while no event happens.
         The jobs that run, and their GPUs, may then recur.
+    keeps_shapes
+        Each job that the policy starts gets its requested GPUs in the shape that `view.shape_of` returns. The trait
+        makes `engine.placement` have an effect, and jobs that fit on no nodes are then refused.
+    obeys_limits
+        The policy starts no job that `view.limits` stops. Without the trait, `engine.limits` is refused.
     never_preempts
         The policy never takes GPUs from a running job, gives it further GPUs, or moves it. Only failures and changes
         of nodes do.
@@ -139,31 +128,11 @@ class Traits:
     shares_gpus: bool = False
     remembers: str = field(default="", compare=False)
     one_type_as: str = ""
+    per_type: bool = field(default=False, compare=False)
     follows_clock: bool = field(default=False, compare=False)
-    # These two traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
+    # These traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
     # policies that differ in them only have equal traits.
     slices_time: bool = field(default=False, compare=False)
     never_preempts: bool = field(default=False, compare=False)
-
-
-def traits_of(policy: object) -> Traits:
-    """Return the traits of a policy.
-
-    Raises
-    ------
-    PolicyError
-        If the attribute `traits` has another type, or if the policy has an attribute that is named like a trait which
-        the policy lacks.
-    """
-    traits = getattr(policy, "traits", Traits())
-    name = type(policy).__name__
-    if not isinstance(traits, Traits):
-        raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
-    lacking = [field.name for field in fields(Traits) if not getattr(traits, field.name)]
-    stray = [trait for trait in lacking if getattr(policy, trait, False)]
-    if stray:
-        raise PolicyError(
-            f"policy {name} has an attribute {stray[0]}, which has no effect; write traits = "
-            f"polluxsim.Traits({stray[0]}=True)"
-        )
-    return traits
+    keeps_shapes: bool = field(default=False, compare=False)
+    obeys_limits: bool = field(default=False, compare=False)

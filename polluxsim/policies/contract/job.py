@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+from polluxsim.models.batch_size import BatchLimits
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.profile import Application
 from polluxsim.models.sensitivity import Sensitivity
@@ -103,6 +104,8 @@ class JobView:
     queue: str | None = None  # queue, virtual cluster, partition or tenant to which the job was submitted
     priority: float = 0.0  # a larger number goes first, in policies that use it
     qos: str | None = None  # quality of service or priority class
+    num_nodes: int | None = None  # number of different nodes that the user requests
+    gpus_per_task: int | None = None  # GPUs of each task, which must be on one node; 1 if they may be anywhere
     deadline: float | None = None  # time by which the job should be complete [s on the clock of the workload]
     time_limit: float | None = None  # time of running that the user promises not to exceed [s]
     min_replicas: int | None = None  # fewest GPUs that the user allows
@@ -116,6 +119,8 @@ class JobView:
     # `goodput` for each of these types. On a type on which the job never ran, the goodput is scaled by the ratio of the
     # speeds on one GPU. None before the job has run on any type.
     goodputs: Mapping[str, Goodput | None] = field(default_factory=dict)
+    # Limits of the batch size by usable GPU type. Empty if the batch size of the job cannot be chosen.
+    batch_limits: Mapping[str, BatchLimits] = field(default_factory=dict)
     mixes_types: bool = False  # whether the job can use GPUs of several types at once
     # CPUs and memory that the user requests for each GPU [cores; GB], and the speed by CPUs and memory. None if
     # unknown.
@@ -133,7 +138,7 @@ class JobSnapshot(JobView):
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
         """Return the present values of a view."""
-        return cls(**{each.name: getattr(job, each.name) for each in fields(JobView)})
+        return cls(**{field.name: getattr(job, field.name) for field in fields(JobView)})
 
 
 class JobProxy(JobView):

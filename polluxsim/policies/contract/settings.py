@@ -41,9 +41,9 @@ def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attrib
     `otherwise` is the name for jobs without a queue or user. If no job has one, each name is allowed, because the
     setting then has no effect.
     """
-    known = values_of(jobs, attribute, otherwise)
-    if known - {otherwise}:
-        check_names(setting, names, attribute, {*known, otherwise})
+    owners = values_of(jobs, attribute, otherwise)
+    if owners - {otherwise}:
+        check_names(setting, names, attribute, {*owners, otherwise})
 
 
 def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
@@ -62,8 +62,8 @@ def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) ->
     if len(values) > 1 or not jobs:
         return []
     (value,) = values
-    what = f"no job has a {attribute}" if value in (None, 0.0) else f"all jobs have the same {attribute}, {value!r}"
-    return [f"{what}: {consequence}"]
+    equal = f"no job has a {attribute}" if value in (None, 0.0) else f"all jobs have the same {attribute}, {value!r}"
+    return [f"{equal}: {consequence}"]
 
 
 def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:

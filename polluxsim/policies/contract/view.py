@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import inf
-from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from polluxsim.common.durations import clock
+from polluxsim.common.errors import ViewClosedError
 from polluxsim.common.instants import first_round, has_come, reaches
+from polluxsim.hardware.clusters import PartitionGroup
 from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes
 from polluxsim.hardware.hosts import Host
-from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
+from polluxsim.hardware.node_shapes import ANYWHERE, NodeRequest, Shape, ShapeRule
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import RESTART_DELAY, RestartDelays
-from polluxsim.policies.contract.decision import Change, Decision, Reason, Traits, decision_of, traits_of
+from polluxsim.policies.contract.changes import Change
+from polluxsim.policies.contract.decision import Decision, Traits, decision_of
 from polluxsim.policies.contract.job import JobProxy, JobSnapshot, JobView, Oracle, Report
+from polluxsim.policies.contract.reasons import Reason, ReasonKind
+from polluxsim.policies.contract.use_limits import NO_LIMITS, LimitsNow
 
 __all__ = [
     "HEALTHY", "Change", "Changes", "ClusterView", "Decision", "Health", "JobProxy", "JobSnapshot", "JobView",
-    "NodeCounts", "Oracle", "Policy", "Reason", "Report", "SharedGpus", "Standing", "Traits", "decision_of",
-    "largest_node", "traits_of",
+    "NodeCounts", "Oracle", "Reason", "ReasonKind", "Report", "SharedGpus", "Standing", "Traits", "decision_of",
+    "largest_node",
 ]  # fmt: skip
-
-
-class Policy(Protocol):
-    """A policy decides in scheduling rounds which job gets which GPUs.
-
-    A policy may have a state, and must not change other objects. Each run has its own policy. The constructor of a
-    shipped policy raises InvalidConfigError if a parameter is invalid. A policy may have an
-    attribute `traits`, and a method `without_effect` as in `polluxsim.policies.contract.settings`.
-    """
-
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
-        """Return the placements until the next round. A job that is left out gets no GPUs.
-
-        A `Decision` is an allocation with its quality and its validity.
-        """
 
 
 class NodeCounts(NamedTuple):
@@ -83,8 +72,8 @@ class Changes:
         `changed` contains other values of attributes, by name; without them `arrived` and `ended` have all jobs.
         """
         names = ("learnt", "passed_epoch", "evicted", "altered")
-        kept: dict[str, Any] = {name: [job for job in getattr(self, name) if job in jobs] for name in names}
-        return replace(self, **kept | changed)
+        changes_inside: dict[str, Any] = {name: [job for job in getattr(self, name) if job in jobs] for name in names}
+        return replace(self, **changes_inside | changed)
 
 
 class Health(NamedTuple):
@@ -137,7 +126,8 @@ class SharedGpus(NamedTuple):
         shared: set[Gpu] = set()
         used = Counter[int]()
         for job in running:
-            if (gpus := self.held.get(job.job_id)) is not None:
+            gpus = self.held.get(job.job_id)
+            if gpus is not None:
                 shared.update(gpus)
             else:
                 for node, count in job.placement:
@@ -162,20 +152,12 @@ class Standing(NamedTuple):
     @classmethod
     def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView], sharing: SharedGpus) -> Standing:
         """Return the use of the GPUs according to the placements of the jobs."""
-        running, waiting = [job for job in jobs if job.placement], [job for job in jobs if not job.placement]
+        running = [job for job in jobs if job.placement]
+        waiting = [job for job in jobs if not job.placement]
         free = list(gpus_per_node)
         for node, gpus in sharing.in_use(running).items():
             free[node] -= gpus
         return cls(running, waiting, free, sum(job.num_replicas for job in jobs))
-
-
-FORMER_ATTRIBUTES: Mapping[str, str] = {
-    "restart_delays": "restarts",
-    "shared": "sharing.held",
-    "shared_speeds": "sharing.speeds",
-    "fit_together": "sharing.fit_together",
-}
-"""Present names of attributes of a view, by former name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,22 +183,20 @@ class ClusterView:
     # GPU type of each node. Empty if all GPUs are equal and their type is not stated.
     node_types: NodeTypes = UNKNOWN_TYPES
     hosts: tuple[Host, ...] = ()  # CPUs [cores] and memory [GB] of each node. Empty if they do not limit jobs.
+    # How the GPUs of a job must be spread over nodes. `shape_of` returns the shape of one job.
+    shape_rule: ShapeRule = ANYWHERE
+    # The most GPUs and running jobs of users, qualities of service and queues. `HeldByLimit` counts them.
+    limits: LimitsNow = NO_LIMITS
+    # Groups of partitions with common nodes. Empty if all jobs can use all nodes. The engine shows a policy each group
+    # by itself, as a cluster without partitions.
+    partition_groups: tuple[PartitionGroup, ...] = ()
     # The use of the GPUs.
     sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share
     # Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
     standing: Standing | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self), name):  # a property raised an AttributeError: raise it again
-            return object.__getattribute__(self, name)
-        if name not in FORMER_ATTRIBUTES:
-            raise AttributeError(f"a view has no attribute {name!r}", name=name, obj=self)
-        present = FORMER_ATTRIBUTES[name]
-        warnings.warn(f"view.{name} is now called view.{present}", FutureWarning, stacklevel=2)
-        return attrgetter(present)(self)
-
     def __repr__(self) -> str:
-        return f"ClusterView(at {self.time:g} s, {len(self.jobs)} jobs, {self.num_gpus} GPUs)"
+        return allocation_text(self)
 
     @property
     def num_gpus(self) -> int:
@@ -286,6 +266,16 @@ class ClusterView:
         """Return the GPU type of a placement, by name."""
         return self.node_types[placement[0][0]].name if self.node_types else ANY.name
 
+    def shape_of(self, job: JobView, gpu_type: str | None = None) -> Shape:
+        """Return how the requested GPUs of a job must be spread over nodes of a GPU type, by default of the only one.
+
+        A policy that starts whole jobs finds GPUs of this shape by `FreeGpus.pack_shape`.
+        """
+        if self.shape_rule.anywhere:
+            return Shape(job.num_replicas)
+        request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
+        return self.shape_rule.shape(request, gpu_type or next(iter(self.types)))
+
     @property
     def restart_delay(self) -> float:
         """Return the restart delay of applications without an entry in `restarts` [s]."""
@@ -324,7 +314,7 @@ class ClusterView:
         """
         return reaches(service, limit, self.time, gpus)
 
-    def part(
+    def part(  # noqa: PLR0913  (the parts of a view)
         self,
         gpus_per_node: Sequence[int],
         jobs: Mapping[JobId, JobView],
@@ -334,6 +324,7 @@ class ClusterView:
         node_types: NodeTypes | None = None,
         free: Sequence[int] | None = None,
         sharing: SharedGpus | None = None,
+        shape_rule: ShapeRule | None = None,
     ) -> ClusterView:
         """Return a view of some jobs on some nodes, for a policy inside another policy.
 
@@ -356,19 +347,89 @@ class ClusterView:
             Free GPUs of each node; by default, those that the placements of the jobs leave.
         sharing
             Use of shared GPUs; by default, as in this view.
+        shape_rule
+            How the GPUs of a job must be spread over nodes; by default, as in this view.
         """
-        seen = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
+        jobs_of_part = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
         sharing = self.sharing.of(jobs) if sharing is None else sharing
-        standing = Standing.of(gpus_per_node, seen, sharing)
+        standing = Standing.of(gpus_per_node, jobs_of_part, sharing)
         return replace(
             self,
             gpus_per_node=tuple(gpus_per_node),
-            jobs=seen,
+            jobs=jobs_of_part,
             changes=changes,
             nodes=None,
             health=self.health.of(nodes),
             hosts=self.hosts[: len(gpus_per_node)],
             node_types=self.node_types if node_types is None else node_types,
             sharing=sharing,
+            shape_rule=self.shape_rule if shape_rule is None else shape_rule,
+            partition_groups=(),
             standing=standing if free is None else standing._replace(free=free),
         )
+
+
+MOST_LINES = 16  # largest number of lines about nodes
+MOST_JOBS = 8  # largest number of waiting jobs that are named
+
+
+def allocation_text(view: ClusterView) -> str:
+    """Return which job holds which GPUs of which node, the free GPUs and the waiting jobs, in at most 20 lines.
+
+    Neighbouring nodes with the same content have one line. After the decision, return the time and the GPUs only.
+    """
+    try:
+        lines = [_summary(view), *_shortened(list(_nodes(view))), *_waiting(view)]
+    except ViewClosedError:
+        return f"ClusterView at {clock(view.time)}: closed, because the decision for which it was made is committed"
+    return "\n".join(lines)
+
+
+def _summary(view: ClusterView) -> str:
+    free = sum(view.free)
+    gpus_in_use = view.num_gpus - free
+    running = len(view.running)
+    waiting = len(view.waiting)
+    jobs = "1 job holds" if running == 1 else f"{running} jobs hold"
+    wait = "1 waits" if waiting == 1 else f"{waiting} wait"
+    return f"ClusterView at {clock(view.time)} ({view.time:g} s): {jobs} {gpus_in_use} of {view.num_gpus} GPUs, {wait}"
+
+
+def _nodes(view: ClusterView) -> Iterator[str]:
+    """Yield a line for each group of neighbouring nodes with the same content."""
+    held_on: defaultdict[int, list[str]] = defaultdict(list)
+    for job in view.running:
+        shares = " shared" if job.job_id in view.sharing.held else ""
+        for node, gpus in job.placement:
+            held_on[node].append(f"{job.job_id} {gpus}{shares}")
+    contents = []
+    for node, gpus in enumerate(view.gpus_per_node):
+        parts = list(held_on[node])
+        if view.free[node]:
+            parts.append(f"{view.free[node]} free")
+        type_name = f"{view.node_types[node].name} " if view.node_types else ""
+        if node in view.health.down:
+            contents.append("down")
+        else:
+            contents.append(f"{gpus} {type_name}GPU{'s' * (gpus != 1)}: {', '.join(parts) or 'none is free'}")
+    for content, group in groupby(enumerate(contents), key=lambda pair: pair[1]):
+        numbers = [node for node, _ in group]
+        if len(numbers) == 1:
+            yield f"node {numbers[0]}, {content}"
+        else:
+            yield f"each of the nodes {numbers[0]} to {numbers[-1]}, {content}"
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    """Return at most `MOST_LINES` lines about nodes."""
+    if len(lines) <= MOST_LINES:
+        return list(lines)
+    return [*lines[: MOST_LINES - 1], f"… {len(lines) - MOST_LINES + 1} more lines about nodes"]
+
+
+def _waiting(view: ClusterView) -> Iterator[str]:
+    """Yield a line about the waiting jobs, with the GPUs that they request."""
+    names = [f"{job.job_id} ({job.num_replicas})" for job in view.waiting[:MOST_JOBS]]
+    if names:
+        more = len(view.waiting) - len(names)
+        yield f"waiting, with requested GPUs: {', '.join(names)}{f' and {more} more' if more else ''}"

@@ -25,18 +25,18 @@ def buddies(
     other job moves for them.
     """
     board = Board(view.gpus_per_node, fixed)
-    kept = []
+    staying = []
     for job in view.jobs:
         if counts.get(job.job_id, 0) == num_replicas(job.placement) and board.has(job.placement):
             board.put(job.job_id, job.placement)
-            kept.append(job)
-    placed = {job.job_id for job in kept}
-    others = (job.job_id for job in view.jobs if job.job_id not in placed)
-    for job_id in sorted(others, key=lambda job_id: -counts.get(job_id, 0)):
+            staying.append(job)
+    placed = {job.job_id for job in staying}
+    waiting = (job.job_id for job in view.jobs if job.job_id not in placed)
+    for job_id in sorted(waiting, key=lambda job_id: -counts.get(job_id, 0)):
         gpus = counts.get(job_id, 0)
         if not board.place(job_id, gpus, makes_room=job_id not in anywhere):
             board.put(job_id, FreeGpus(board.free).pack(gpus) or ())
-    for job in kept:
+    for job in staying:
         if job.job_id not in fixed and job.job_id not in anywhere:
             board.join(job.job_id)
     return board.placements
@@ -75,7 +75,8 @@ class Board:
         if not makes_room or gpus > sum(self.free):
             return False
         before = self.placements.copy(), self.free.copy()
-        if (movers := self._movers(parts, gpus)) is not None:
+        movers = self._movers(parts, gpus)
+        if movers is not None:
             sizes = {name: num_replicas(self.placements[name]) for name in movers}
             for name in movers:
                 self._remove(name)
@@ -101,13 +102,13 @@ class Board:
 
     def _nodes_with_room(self, parts: Sequence[int]) -> list[int] | None:
         """Return a node with the least sufficient room for each part of a job, or None."""
-        found: list[int] = []
+        with_room: list[int] = []
         for part in parts:
-            fitting = [node for node, free in enumerate(self.free) if free >= part and node not in found]
+            fitting = [node for node, free in enumerate(self.free) if free >= part and node not in with_room]
             if not fitting:
                 return None
-            found.append(min(fitting, key=self.free.__getitem__))
-        return found
+            with_room.append(min(fitting, key=self.free.__getitem__))
+        return with_room
 
     def _movers(self, parts: Sequence[int], gpus: int) -> list[JobId] | None:
         """Return smaller jobs whose moves make room for the parts of a job, or None."""
@@ -139,13 +140,13 @@ def _fewest(jobs: Sequence[tuple[int, JobId]], needed: int) -> list[tuple[int, J
     ([(2, 'b')], [(4, 'a')], None)
     """
     chosen: list[tuple[int, JobId]] = []
-    others: list[tuple[int, JobId]] = []
+    neighbours: list[tuple[int, JobId]] = []
     for job in sorted(jobs, reverse=True):
         if job[0] <= needed:
             chosen.append(job)
             needed -= job[0]
         else:
-            others.append(job)
-    if needed > 0 and not others:
+            neighbours.append(job)
+    if needed > 0 and not neighbours:
         return None
-    return [*chosen, min(others)] if needed > 0 else chosen
+    return [*chosen, min(neighbours)] if needed > 0 else chosen

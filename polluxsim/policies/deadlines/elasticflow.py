@@ -6,28 +6,80 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
 from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
 from polluxsim.policies.contract.settings import unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.deadlines.buddies import buddies
-from polluxsim.policies.deadlines.plans import Demand, Plan, Schedule, capped_plan, following
+from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, limits, powers_of_two
-from polluxsim.policies.tools.pools import pool_per_type
+from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, PLACE, needs_a_power_of_two
 from polluxsim.workloads.job import Job
+
+
+def has_no_more_in_its_pool(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether a power of two does not fit, or, on several types, the request exceeds the idle GPUs of each type.
+
+    A job of a pool moves to another type only if its request fits there.
+    """
+    fits_nowhere = len(job.speeds) > 1 and all(job.num_replicas > seen.free[name] for name in job.speeds)
+    return fits_nowhere or needs_a_power_of_two(job, reason, seen)
+
+
+_UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
+
+MOST_IT_CAN_USE = ReasonKind(
+    "most-it-can-use",
+    f"{PLACE} When its turn comes, [gpus_left=0?no GPU is left"
+    "|{gpus_left:GPU} [gpus_left=1?is|are] left, and it [gpus=0?can use none of them|gets {gpus}, the largest power of "
+    "two that it can use (at most {max_replicas})]].",
+    _UNITS,
+    "A job gets as many of the GPUs that are left as it can use.",
+    excuses_waiting=has_no_more_in_its_pool,
+)
+NOT_ADMITTED = ReasonKind(
+    "not-admitted",
+    "The policy rejects the job, because "
+    "[planned_end>deadline?it would be complete at {planned_end:clock} even alone, after its deadline at "
+    "{deadline:clock}."
+    "|planned_end?no plan meets its deadline at {deadline:clock}[, those of {others}, which are admitted only together "
+    "with it,] and the deadlines of all admitted jobs.|it needs more GPUs than are up.]",
+    _UNITS,
+    "A job is rejected, because its deadline cannot be met.",
+)
+PLANNED = ReasonKind(
+    "planned",
+    "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}|The job has no deadline]. "
+    "[planned_end?By its plan, the job [gpus=0?waits|has {gpus:GPU}] now and is complete at {planned_end:clock}."
+    "|It waits until the plans of other jobs leave GPUs.]",
+    _UNITS,
+    "The plan of an admitted job.",
+    excuses_waiting=needs_a_power_of_two,
+    promises_deadline=True,
+)
+PLANNED_LATE = ReasonKind(
+    "planned-late",
+    "The job is slower than expected and will miss its deadline at {deadline:clock}. The plans of the other jobs leave "
+    "it [gpus=0?no GPU|{gpus:GPU}] now[, and it is complete at {planned_end:clock} by its plan].",
+    _UNITS,
+    "An admitted job that will be late.",
+)
+
 
 Share = tuple[JobView, int, int]  # a job, its GPUs, and the GPUs that were left when it was considered
 
 
-@pool_per_type
 @dataclass(frozen=True)
-class ElasticEdf:
+class ElasticEdf(Policy):
     """Give each job, by deadline, the most GPUs that it can use and that are left, a power of two.
 
     The policy ignores whether more GPUs make a job faster, as the published baseline does. Jobs without a deadline come
@@ -36,6 +88,8 @@ class ElasticEdf:
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
     """
 
+    traits: ClassVar[Traits] = Traits(per_type=True)
+
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if deadlines have no effect."""
         return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
@@ -43,30 +97,29 @@ class ElasticEdf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give the GPUs to the jobs in order of deadline."""
         shares: list[Share] = []
-        left = view.num_gpus
+        gpus_left = view.num_gpus
         for job in sorted(view.jobs, key=lambda job: sort_key(due(job))):
-            gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= left), default=0)
-            shares.append((job, gpus, left))
-            left -= gpus
+            gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= gpus_left), default=0)
+            shares.append((job, gpus, gpus_left))
+            gpus_left -= gpus
         counts = {job.job_id: gpus for job, gpus, _ in shares}
         return decision_by(view, counts, lambda jobs: _edf_reasons(shares, jobs))
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the number of GPUs that were left when each job was considered. Kind: `most-it-can-use`."""
+    """Return the number of GPUs that were left when each job was considered."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
-    for position, (job, gpus, left) in enumerate(shares, start=1):
+    for position, (job, gpus, gpus_left) in enumerate(shares, start=1):
         if job.job_id in wanted:
-            numbers = {"position": position, "gpus": gpus, "gpus_left": left, "max_replicas": job.max_replicas}
+            numbers = {"position": position, "gpus": gpus, "gpus_left": gpus_left, "max_replicas": job.max_replicas}
             deadline = {} if job.deadline is None else {"deadline": job.deadline}
-            reasons[job.job_id] = Reason("most-it-can-use", {**numbers, **deadline})
+            reasons[job.job_id] = Reason(MOST_IT_CAN_USE, {**numbers, **deadline})
     return reasons
 
 
-@pool_per_type
 @dataclass
-class ElasticFlow:
+class ElasticFlow(Policy):
     """Admit jobs whose deadlines can be met, give each the fewest GPUs that meet it, and spread the other GPUs.
 
     A new job is admitted if a plan meets its deadline and those of all admitted jobs, restarts included. Otherwise it
@@ -85,9 +138,10 @@ class ElasticFlow:
     Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.
     """
 
+    traits: ClassVar[Traits] = Traits(per_type=True)
     together: bool = False
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
-    _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
+    _plans: dict[JobId, GpuPlan] = field(default_factory=dict, init=False, repr=False)
     # Time of the last change of each job's GPUs [s].
     _changed: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     # Most GPUs of each job when the plans were made.
@@ -101,7 +155,7 @@ class ElasticFlow:
             return []
         return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
 
-    def stays(self, job: JobView) -> bool:
+    def stays_on_type(self, job: JobView) -> bool:
         """Return whether a job stays on its GPU type: a promise of a deadline holds there only."""
         return job.deadline is not None
 
@@ -122,7 +176,8 @@ class ElasticFlow:
         self._changed |= dict.fromkeys(changed, view.time)
         steps = (start for plan in self._plans.values() for start, _ in plan.steps)
         ends = (view.round_at(plan.end) for plan in self._plans.values())
-        plans, late = dict(self._plans), frozenset(self._late)
+        plans = dict(self._plans)
+        late = frozenset(self._late)
         return Decision(
             placed,
             rejected=tuple(rejected),
@@ -172,26 +227,28 @@ class ElasticFlow:
         slowdowns = {job.job_id: self._slowdown(view, job, placed[job.job_id]) for job in changed}
         if all(slowdown == 1.0 for slowdown in slowdowns.values()):
             return False
-        schedule, changes = Schedule(view, self._plans), False
+        schedule = Schedule(view, self._plans)
+        changes = False
         demands = {job.job_id: self._demand(view, job).without(slow.get(job.job_id, ())) for job in view.jobs}
         for job in changed:
-            gpus, slowdown = num_replicas(placed[job.job_id]), slowdowns[job.job_id]
+            gpus = num_replicas(placed[job.job_id])
+            slowdown = slowdowns[job.job_id]
             demand = demands[job.job_id]
             if slowdown == 1.0 or gpus not in demand.times:
                 continue
             schedule.remove(job.job_id)
             slowed = demand._replace(times={**demand.times, gpus: demand.times[gpus] * slowdown})
-            here = capped_plan(slowed, schedule.free, gpus)
-            rest = demand.without([gpus])
-            candidates = [here, *(capped_plan(rest, schedule.free, cap) for cap in rest.times)]
+            plan_on_node = capped_plan(slowed, schedule.free, gpus)
+            other_demand = demand.without([gpus])
+            candidates = [plan_on_node, *(capped_plan(other_demand, schedule.free, cap) for cap in other_demand.times)]
             best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), sort_key(plan.end)))
             if not demand.is_met_by(best) and job in view.changes.arrived:
                 rejected[job.job_id] = _why_not(view, demand)
                 changes = True
                 continue
             schedule.add(job.job_id, best)
-            demands[job.job_id] = slowed if best is here else rest
-            if best is not here:
+            demands[job.job_id] = slowed if best is plan_on_node else other_demand
+            if best is not plan_on_node:
                 slow.setdefault(job.job_id, set()).add(gpus)
                 changes = True
         if changes:
@@ -210,9 +267,11 @@ class ElasticFlow:
 
         In this case no plan changes.
         """
-        schedule, too_late = Schedule(view, self._plans), set[str]()
+        schedule = Schedule(view, self._plans)
+        too_late = set[str]()
         for job in moved:
-            before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
+            before = schedule.remove(job.job_id)
+            demand = self._demand(view, job, moves=True)
             caps = max(gpus for _, gpus in before.steps), before.gpus
             plans = (capped_plan(demand, schedule.free, cap) for cap in caps)
             after = next((plan for plan in plans if plan.gpus == before.gpus and demand.is_met_by(plan)), None)
@@ -229,7 +288,8 @@ class ElasticFlow:
         The job keeps GPUs that the plans of other jobs need.
         """
         demands = {job.job_id: self._demand(view, job) for job in view.jobs}
-        if (schedule := Schedule.of(view, demands)) is not None:
+        schedule = Schedule.of(view, demands)
+        if schedule is not None:
             schedule.spread(demands)
             self._plans = schedule.plans
 
@@ -243,11 +303,13 @@ class ElasticFlow:
         new = {job.job_id: self._demand(view, job) for job in arrived.values()}
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
-            if (with_group := _beside(schedule, demands, group)) is None:
-                others = {job_id: [name for name in group if name != job_id] for job_id in group}
-                rejected |= {job_id: _why_not(view, group[job_id], others[job_id]) for job_id in group}
+            with_group = _beside(schedule, demands, group)
+            if with_group is None:
+                other_jobs = {job_id: [name for name in group if name != job_id] for job_id in group}
+                rejected |= {job_id: _why_not(view, group[job_id], other_jobs[job_id]) for job_id in group}
             else:
-                schedule, demands = with_group, demands | group
+                schedule = with_group
+                demands = demands | group
         schedule.spread(demands)
         self._plans = schedule.plans
         return rejected
@@ -255,12 +317,13 @@ class ElasticFlow:
     def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
         """Return the new jobs in groups that are admitted or rejected together."""
         bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
-        each = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
-        return [bound, *each] if bound else each
+        single_groups = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
+        return [bound, *single_groups] if bound else single_groups
 
     def _of_admitted(self, view: ClusterView, demands: dict[JobId, Demand]) -> Schedule:
         """Return plans that meet all deadlines, new or old ones. A job that cannot meet its deadline gets a new one."""
-        if (schedule := Schedule.of(view, demands)) is not None:
+        schedule = Schedule.of(view, demands)
+        if schedule is not None:
             return schedule
         schedule = Schedule(view)
         # A job that runs beyond the end of its plan, or lost its nodes, has no old plan to follow.
@@ -289,25 +352,26 @@ class ElasticFlow:
 
         If the job does not move, its speed on its present number of GPUs is that on its present nodes.
         """
-        held, delay = num_replicas(job.placement), view.delay_of(job)
-        known = self._times.on(job, powers_of_two(job, view.num_gpus))
-        if held in known and not moves:
-            known[held] *= self._times.slowdown(job, job.placement)
+        present_gpus = num_replicas(job.placement)
+        delay = view.delay_of(job)
+        times_alone = self._times.on(job, powers_of_two(job, view.num_gpus))
+        if present_gpus in times_alone and not moves:
+            times_alone[present_gpus] *= self._times.slowdown(job, job.placement)
         times = dict[int, float]()
-        for gpus, time in known.items():
+        for gpus, time in times_alone.items():
             if time < min(times.values(), default=inf):
                 times[gpus] = time
         pending = delay if moves else max(self._changed.get(job.job_id, -inf) + delay - view.time, 0.0)
         deadline = self._late.get(job.job_id, due(job))
-        return Demand(times, deadline, held, pending if held else 0.0, delay)
+        return Demand(times, deadline, present_gpus, pending if present_gpus else 0.0, delay)
 
     def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:
         """Return whether a job on its present GPUs is so slow that fewer nodes are worth a restart."""
-        held = num_replicas(job.placement)
-        if len(job.placement) <= len(packed(held, view.node_size)):
+        present_gpus = num_replicas(job.placement)
+        if len(job.placement) <= len(packed(present_gpus, view.node_size)):
             return True
-        times = self._times.on(job, [held])
-        return times.get(held, 0.0) * (self._times.slowdown(job, job.placement) - 1.0) > view.delay_of(job)
+        times = self._times.on(job, [present_gpus])
+        return times.get(present_gpus, 0.0) * (self._times.slowdown(job, job.placement) - 1.0) > view.delay_of(job)
 
 
 def _moves(job: JobView, placement: Placement) -> bool:
@@ -318,7 +382,8 @@ def _moves(job: JobView, placement: Placement) -> bool:
 
 def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
     """Return a schedule with new jobs, or None. All jobs get new plans; if that fails, only the new jobs do."""
-    if (anew := Schedule.of(schedule.view, {**demands, **new})) is not None:
+    anew = Schedule.of(schedule.view, {**demands, **new})
+    if anew is not None:
         return anew
     extended = Schedule(schedule.view, schedule.plans)
     return extended if all(extended.admit(job_id, demand) for job_id, demand in new.items()) else None
@@ -327,26 +392,27 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
 def _why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> Reason:
     """Return why a job is not admitted. `group` contains the jobs that are admitted only together with it.
 
-    Kind: `not-admitted`, with the end of the job if it ran alone on the GPUs that are up, unless these are too few, and
-    with the jobs of the group.
+    The planned end is that of the job alone on the GPUs that are up. It is left out if these are too few.
     """
     numbers = {"deadline": demand.deadline}
     end = capped_plan(demand, Timetable(view.time, view.num_gpus), max(demand.times, default=0)).end
     if end < inf:
         numbers["planned_end"] = end
-    return Reason("not-admitted", numbers, tuple(group))
+    return Reason(NOT_ADMITTED, numbers, tuple(group))
 
 
 def _reasons(
-    view: ClusterView, plans: Mapping[JobId, Plan], late: Collection[JobId], asked: Sequence[JobId]
+    view: ClusterView, plans: Mapping[JobId, GpuPlan], late: Collection[JobId], asked: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Return the plans of admitted jobs as reasons. Kinds: `planned`, `planned-late`."""
-    jobs, reasons = {job.job_id: job for job in view.jobs}, {}
+    """Return the plans of admitted jobs as reasons."""
+    jobs = {job.job_id: job for job in view.jobs}
+    reasons = {}
     for job_id in asked:
         numbers = {"gpus": float(following(plans[job_id], view.time).gpus)}
         if plans[job_id].end < inf:
             numbers["planned_end"] = plans[job_id].end
-        if (deadline := jobs[job_id].deadline) is not None:
+        deadline = jobs[job_id].deadline
+        if deadline is not None:
             numbers["deadline"] = deadline
-        reasons[job_id] = Reason("planned-late" if job_id in late else "planned", numbers)
+        reasons[job_id] = Reason(PLANNED_LATE if job_id in late else PLANNED, numbers)
     return reasons

@@ -31,12 +31,12 @@ class Demand(NamedTuple):
         """Return the demand without some numbers of GPUs."""
         return self._replace(times={gpus: time for gpus, time in self.times.items() if gpus not in counts})
 
-    def is_met_by(self, plan: Plan) -> bool:
+    def is_met_by(self, plan: GpuPlan) -> bool:
         """Return whether a plan ends by the deadline."""
         return has_come(plan.end, self.deadline)
 
 
-class Plan(NamedTuple):
+class GpuPlan(NamedTuple):
     """GPUs over time."""
 
     steps: Sequence[tuple[float, int]]  # times [s], and the GPUs that the job holds from then on
@@ -54,15 +54,18 @@ class Plan(NamedTuple):
                 free.take(sign * gpus, start, end)
 
 
-def capped_plan(demand: Demand, free: Timetable, cap: int) -> Plan:
+def capped_plan(demand: Demand, free: Timetable, cap: int) -> GpuPlan:
     """Return the plan in which a job always holds all free GPUs that it can use, up to a cap; restarts are included."""
     counts = [gpus for gpus in demand.times if gpus <= cap]
-    work_left, held, pending = 1.0, demand.held, demand.pending
+    work_left = 1.0
+    gpus_before = demand.held
+    pending = demand.pending
     steps: list[tuple[float, int]] = []
     for start, end, available in free.intervals():
         gpus = max((count for count in counts if count <= available), default=0)
-        if gpus != held:
-            held, pending = gpus, demand.restart_delay if gpus else 0.0
+        if gpus != gpus_before:
+            gpus_before = gpus
+            pending = demand.restart_delay if gpus else 0.0
         if not steps or steps[-1][1] != gpus:
             steps.append((start, gpus))
         if not gpus:
@@ -70,34 +73,34 @@ def capped_plan(demand: Demand, free: Timetable, cap: int) -> Plan:
         trained = max(end - start - pending, 0.0)
         completion = start + pending + work_left * demand.times[gpus]
         if has_come(completion, end):
-            return Plan(steps, completion)
+            return GpuPlan(steps, completion)
         work_left -= trained / demand.times[gpus]
         pending = max(pending - (end - start), 0.0)
-    return Plan(steps, inf)
+    return GpuPlan(steps, inf)
 
 
-def following(plan: Plan, now: float) -> Plan:
+def following(plan: GpuPlan, now: float) -> GpuPlan:
     """Return the rest of a plan from now on [s]."""
     step = max((index for index, (start, _) in enumerate(plan.steps) if has_come(start, now)), default=0)
-    return Plan(((now, plan.steps[step][1]), *plan.steps[step + 1 :]), plan.end)
+    return GpuPlan(((now, plan.steps[step][1]), *plan.steps[step + 1 :]), plan.end)
 
 
 class Schedule:
     """Plans of jobs that together need at most the GPUs of the cluster. At first it has the rest of each of `plans`."""
 
-    def __init__(self, view: ClusterView, plans: Mapping[JobId, Plan] = MappingProxyType({})) -> None:
+    def __init__(self, view: ClusterView, plans: Mapping[JobId, GpuPlan] = MappingProxyType({})) -> None:
         self.view = view
-        self.plans: dict[JobId, Plan] = {}
+        self.plans: dict[JobId, GpuPlan] = {}
         self.free = Timetable(view.time, view.num_gpus)
         for job_id, plan in plans.items():
             self.add(job_id, following(plan, view.time))
 
-    def add(self, job_id: JobId, plan: Plan) -> None:
+    def add(self, job_id: JobId, plan: GpuPlan) -> None:
         """Add a plan, for which enough GPUs are free."""
         plan.reserve(self.free, self.view.round_at(plan.end))
         self.plans[job_id] = plan
 
-    def remove(self, job_id: JobId) -> Plan:
+    def remove(self, job_id: JobId) -> GpuPlan:
         """Remove a plan, and return it."""
         plan = self.plans.pop(job_id)
         plan.reserve(self.free, self.view.round_at(plan.end), sign=-1)
@@ -142,7 +145,8 @@ class Schedule:
             before = self.remove(job_id)
             after = capped_plan(demands[job_id], self.free, gpus)
             self.add(job_id, after if after.gpus == gpus and not has_come(before.end, after.end) else before)
-            if wish := self._wish(order, job_id, demands[job_id], gpus):
+            wish = self._wish(order, job_id, demands[job_id], gpus)
+            if wish:
                 heappush(queue, wish)
 
     def _wish(self, order: int, job_id: JobId, demand: Demand, tried: int = 0) -> Wish | None:
@@ -150,7 +154,8 @@ class Schedule:
         now = self.plans[job_id].gpus
         if now and now not in demand.times:
             return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster
-        if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
+        more = next((gpus for gpus in demand.times if gpus > max(now, tried)), None)
+        if more is None:
             return None
         if not now:
             return -inf, order, job_id, more

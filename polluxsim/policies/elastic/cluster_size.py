@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from math import inf
@@ -14,27 +14,24 @@ from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.common.instants import slack, whole_number
 from polluxsim.common.written import Seconds, takes_settings
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import JobId, Placement
-from polluxsim.policies.contract.settings import without_effect
+from polluxsim.hardware.node_shapes import Shape, fits_empty
+from polluxsim.policies.contract.policy import Policy, PolicyAround, inner_policy, traits_of
+from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
 from polluxsim.policies.contract.view import (
     Change,
-    Changes,
     ClusterView,
     Decision,
-    JobProxy,
     JobView,
     NodeCounts,
-    Policy,
     Reason,
-    Report,
+    ReasonKind,
     Traits,
     decision_of,
-    traits_of,
 )
+from polluxsim.policies.elastic.first_nodes import FirstNodes
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
-from polluxsim.workloads.job import Job
+from polluxsim.policies.tools.pools import prepared_for_types
 
 WEEK, DAY = 168, 24  # periods of a forecast [h]
 
@@ -50,34 +47,13 @@ class Scale(Protocol):
         return -inf
 
 
-class _Shown(JobProxy):
-    """A job in the view of the inner policy.
-
-    A job on nodes that will be released must move; the inner policy sees it without GPUs.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, job: JobView, *, must_move: bool = False) -> None:
-        super().__init__(job, must_move=must_move)
-
-    @property
-    def placement(self) -> Placement:
-        return () if self.must_move else self.job.placement
-
-    @property
-    def report(self) -> Report | None:
-        logged = self.job.report
-        return logged._replace(step_time=None) if logged is not None and self.must_move else logged
-
-
 IDLE_TIME = 600.0
 """Time for which a node must be surplus before it is released, by default [s]."""
 
 
 @takes_settings("policy")
 @dataclass
-class Scaled:
+class Scaled(PolicyAround):
     """Let a policy use a cluster whose number of nodes follows a rule.
 
     Surplus nodes get no new jobs, and are released after a while, the last node first. Jobs on surplus nodes move,
@@ -102,19 +78,17 @@ class Scaled:
     scale: Scale
     idle_time: Seconds = IDLE_TIME
     moves: bool = True
+    _inner: Policy = field(init=False, repr=False)
     # Time since which each surplus node is surplus, by node number [s].
     _surplus_since: dict[int, float] = field(default_factory=dict, init=False, repr=False)
-    # GPUs of each node that takes new jobs, and the jobs as the inner policy sees them.
-    _open_nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
-    _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
-    # Events since the inner policy last decided. It does not decide while there are no jobs.
-    _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
+    _first: FirstNodes = field(default_factory=FirstNodes, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, value, methods in (("inner", self.inner, ["allocate"]), ("scale", self.scale, ["wanted", "until"])):
-            if missing := [method for method in methods if not callable(getattr(value, method, None))]:
+        self._inner = prepared_for_types(inner_policy("policy.inner", self.inner))
+        for method in ("wanted", "until"):
+            if not callable(getattr(self.scale, method, None)):
                 raise InvalidConfigError(
-                    f"policy.{name} is {value!r}, must be an object with a method {missing[0]}: choose one by name"
+                    f"policy.scale is {self.scale!r}, must be an object with a method {method}: choose one by name"
                 )
         check_range("policy.idle_time", self.idle_time, least=0)
 
@@ -124,24 +98,26 @@ class Scaled:
 
         With `moves`, jobs are moved even if the inner policy never preempts.
         """
-        inner = traits_of(self.inner)
+        inner = traits_of(self._inner)
         return replace(inner, scales=True, never_preempts=inner.never_preempts and not self.moves)
 
-    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return the settings of the inner policy that have no effect."""
-        return without_effect(self.inner, jobs, cluster)
+    @property
+    def wrapped(self) -> Policy:
+        """Return the inner policy."""
+        return self._inner
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose the number of nodes, and let the inner policy use the nodes that stay."""
-        self._missed.append(view.changes)
-        if (nodes := view.nodes) is None:
+        self._first.miss(view.changes)
+        nodes = view.nodes
+        if nodes is None:
             num_nodes = len(view.gpus_per_node)
-            return self._decide(self._shown(view, num_nodes, num_nodes), rng) if view.jobs else Decision({})
+            return self._decide(view, rng, num_nodes, num_nodes) if view.jobs else Decision({})
         wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
         count = settled = self._settled(view, nodes, wanted)
         if not self.moves:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
-        decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
+        decision = self._decide(view, rng, wanted, count) if view.jobs else Decision({}, valid_until=inf)
         due = (since + self.idle_time for since in self._surplus_since.values())
         release = min((time for time in due if not view.has_come(time)), default=inf)
         until = min(decision.valid_until, self.scale.until(view.time), release)
@@ -150,63 +126,31 @@ class Scaled:
         outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
-    def _decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the decision of the inner policy. A job that must leave its nodes loses its GPUs there."""
-        decision = decision_of(self.inner.allocate(view, rng))
-        if not decision.others_keep:
-            return decision
-        placed = decision.allocation.keys() | decision.shared.keys()
-        leaving = {name: () for name, job in self._jobs.items() if job.must_move and name not in placed}
-        return replace(decision, allocation={**decision.allocation, **leaving}) if leaving else decision
+    def _decide(self, view: ClusterView, rng: np.random.Generator, num_open: int, num_nodes: int) -> Decision:
+        """Return the decision of the inner policy about the first nodes, of which the first `num_open` are open."""
+        self._first.num_open = num_open
+        self._first.num_nodes = num_nodes
+        parts = self._first.parts(view)
+        decisions = {name: decision_of(self._inner.allocate(part, rng)) for name, part in parts.items()}
+        return self._first.merge(view, decisions)
 
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""
-        traits = traits_of(self.inner)
+        traits = traits_of(self._inner)
         is_elastic = traits.adaptive or traits.needs_profiles
         gangs = (job.num_replicas for job in view.jobs if job.gang_size is not None or not is_elastic)
         minima = (job.min_replicas or 0 for job in view.jobs)
-        return nodes_for(nodes, max(chain(gangs, minima), default=0))
+        fewest = nodes_for(nodes, max(chain(gangs, minima), default=0))
+        if traits.keeps_shapes and not view.shape_rule.anywhere:
+            shapes = {view.shape_of(job) for job in view.jobs}
+            fewest = max([fewest, *(nodes_for_shape(nodes, shape) for shape in shapes)])
+        return fewest
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
         """Return the number of nodes to request. Each surplus node stays for the idle time."""
         before = self._surplus_since
         self._surplus_since = {node: before.get(node, view.time) for node in range(wanted, nodes.requested)}
         return wanted + sum(not view.has_come(since + self.idle_time) for since in self._surplus_since.values())
-
-    def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
-        """Return a view of the first `count` nodes. The nodes after the first `wanted` ones show no free GPUs.
-
-        The view says that nodes have changed if the nodes that take new jobs have changed, or if a job must leave its
-        node, and that this job is evicted. Otherwise a policy that repeats its last decision would use released nodes.
-        """
-        arrived = {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
-        ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
-        self._jobs |= arrived
-        staying: list[JobView] = []
-        leaving: list[JobId] = []
-        for job in view.running:
-            shown = self._jobs[job.job_id]
-            shown.values["must_move"] = any(node >= count for node, _ in job.placement)
-            if shown.must_move:
-                leaving.append(job.job_id)
-            else:
-                staying.append(job)
-        held = view.sharing.in_use(staying)
-        sizes = [size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])]
-        open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
-        is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
-        changes = view.changes.among(
-            self._jobs,
-            arrived=list(arrived.values()),
-            ended=ended,
-            nodes=is_news,
-            evicted=[*view.changes.evicted, *leaving],
-        )
-        self._missed, self._open_nodes = [], open_nodes
-        part = view.part(sizes, self._jobs, changes, nodes=range(count))
-        for job_id in ended:
-            del self._jobs[job_id]
-        return part
 
 
 def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
@@ -221,6 +165,14 @@ def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
 def nodes_for(nodes: NodeCounts, gpus: float) -> int:
     """Return the smallest number of nodes with this number of GPUs, or all nodes if they have fewer GPUs."""
     return next((count for count in range(nodes.most) if nodes.gpus(count) >= gpus), nodes.most)
+
+
+def nodes_for_shape(nodes: NodeCounts, shape: Shape) -> int:
+    """Return how many of the first nodes a job of a shape needs; all nodes if it fits on no number of them."""
+    for count in range(1, nodes.most):
+        if fits_empty(shape, sorted(nodes.gpus_per_node[:count], reverse=True)):
+            return count
+    return nodes.most
 
 
 @dataclass(frozen=True)
@@ -291,12 +243,14 @@ class GoodputUse(Scale):
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
     """Yield the speedup that each further GPU adds, interpolated between powers of two and the largest number."""
-    if (model := job.goodput) is None:
+    model = job.goodput
+    if model is None:
         yield from [1.0] * job.num_replicas
         return
-    size, most = max(nodes.gpus_per_node), min(job.max_replicas, nodes.gpus(nodes.most))
+    size = max(nodes.gpus_per_node)
+    most_gpus = min(job.max_replicas, nodes.gpus(nodes.most))
     alone = model.best(1, 1)[0]
-    counts = sorted({*(2**power for power in range(most.bit_length())), most})
+    counts = sorted({*(2**power for power in range(most_gpus.bit_length())), most_gpus})
     speedups = [model.best(-(-gpus // size), gpus)[0] / alone for gpus in counts]
     yield 1.0
     for (fewer, slow), (more, fast) in pairwise(zip(counts, speedups, strict=True)):
@@ -369,20 +323,35 @@ class Forecast(Scale):
 MEASURES = ("goodput", "throughput")
 
 
-class FirstJobOnly:
+def is_behind_first_job(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether the reason names the first job of the view, and this is another job."""
+    first = seen.jobs[0]
+    return first is not job and reason.others == (first.job_id,)
+
+
+BEHIND_ONLY_JOB = ReasonKind(
+    "behind-only-job",
+    "The policy runs one job at a time, in order of submission. Now it runs {first}.",
+    meaning="A job waits for the first job.",
+    excuses_waiting=is_behind_first_job,
+)
+
+
+class FirstJobOnly(Policy):
     """Give the first job all GPUs that it can use. The other jobs wait."""
 
     traits: ClassVar[Traits] = Traits(adaptive=True, needs_profiles=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the GPUs of the first job."""
-        job, free = view.jobs[0], FreeGpus(view.gpus_per_node)
+        job = view.jobs[0]
+        free = FreeGpus(view.gpus_per_node)
         gpus = min(free.total, most_gpus(job))
         placement = free.pack_job(job, gpus) if gpus >= fewest_gpus(job) else None
         return Decision(
             {job.job_id: placement or ()},
             explain=lambda asked: {
-                name: Reason("behind-only-job", {}, (job.job_id,)) for name in asked if name != job.job_id
+                name: Reason(BEHIND_ONLY_JOB, {}, (job.job_id,)) for name in asked if name != job.job_id
             },
         )
 
@@ -406,7 +375,8 @@ class FirstJobUse(GoodputUse):
             return nodes.requested
         job = view.jobs[0]
         fewest = max(nodes_for(nodes, fewest_gpus(job)), nodes.least)
-        if (model := job.goodput) is None:
+        model = job.goodput
+        if model is None:
             return max(nodes.requested, fewest)
         alone = model.best(1, 1)[0]
 
@@ -430,7 +400,7 @@ class _ScaledForFirstJob(Scaled):
 
 
 @dataclass
-class Autoscaler:
+class Autoscaler(Policy):
     """Give the first job all nodes, and change their number if the use is outside its bounds.
 
     Parameters

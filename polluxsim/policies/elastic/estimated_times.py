@@ -21,7 +21,7 @@ from polluxsim.models.convergence import (
     fit_hyperbola,
 )
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Report, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Report, Traits
 from polluxsim.policies.elastic.true_times import Remaining, reason_by_gain, true_step_time
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import (
@@ -35,7 +35,6 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
-from polluxsim.policies.tools.pools import pool_per_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,8 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
     [0.5, 0.5]
     """
     width = len(rows[0])
-    best, least = [0.0] * width, _dot(values, values)
+    best = [0.0] * width
+    smallest_error = _dot(values, values)
     for count in range(1, min(width, len(rows)) + 1):
         for chosen in combinations(range(width), count):
             columns = [[row[column] for column in chosen] for row in rows]
@@ -92,9 +92,11 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
             if solution is None or min(solution) < 0:
                 continue
             residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
-            if (error := _dot(residuals, residuals)) < least - ENOUGH:
+            error = _dot(residuals, residuals)
+            if error < smallest_error - ENOUGH:
                 above = dict(zip(chosen, solution, strict=True))
-                best, least = [above.get(column, 0.0) for column in range(width)], error
+                best = [above.get(column, 0.0) for column in range(width)]
+                smallest_error = error
     return best
 
 
@@ -152,7 +154,8 @@ class Speeds:
 
     def of(self, job: JobView) -> StepTimes | None:
         """Return the step time of a job as a function of its GPUs, or None if no step time is known."""
-        if (fit := self._fits.get(job.job_id)) is None:
+        fit = self._fits.get(job.job_id)
+        if fit is None:
             times = self._sampled.get(job.job_id, {}) | self._measured.get(job.job_id, {})
             if times:
                 fit = self._fits[job.job_id] = fit_step_times(times)
@@ -167,7 +170,8 @@ class Speeds:
 
 def report_of(job: JobView) -> Report:
     """Return the log of a job. Raise a `PolicyError` if the losses of its application are unknown."""
-    if (report := job.report) is None:
+    report = job.report
+    if report is None:
         raise PolicyError(
             f"job {job.job_id!r}: the profile of {job.application!r} has no losses, which this policy needs; "
             f"give 'losses' in its card, or 'best_metric' in applications.yaml beside measurements"
@@ -217,7 +221,6 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
 
 
 @takes_settings("policy")
-@pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
     """Greedy marginal gains as in `Optimus`, estimated from the losses of a job and the times of its steps.
@@ -241,7 +244,7 @@ class OnlineOptimus(AtIntervals):
     Source: Peng et al., "Optimus" (EuroSys '18), §3.2 and §4.1, with all-reduce in place of parameter servers.
     """
 
-    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    traits: ClassVar[Traits] = Traits(needs_profiles=True, per_type=True)
     interval: Seconds = 600.0
     assumed_epochs: float = 50.0
     samples: int = 5
@@ -263,14 +266,16 @@ class OnlineOptimus(AtIntervals):
     def _take_note(self, view: ClusterView) -> None:
         """Sample the step times of new jobs, and read the logs of all jobs."""
         self._speeds.forget(view.changes.ended)
-        num_gpus, node_size = view.num_gpus, view.node_size
+        num_gpus = view.num_gpus
+        node_size = view.node_size
         for job in view.jobs:
             if self.samples:
                 self._speeds.sample(job, partial(pre_run, job, num_gpus, node_size, self.samples))
             self._speeds.observe(job, report_of(job))
 
     def _candidate(self, job: JobView) -> Remaining:
-        if (step_time := self._speeds.of(job)) is None:  # no step was measured
+        step_time = self._speeds.of(job)
+        if step_time is None:  # no step was measured
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
         return Remaining(job, most_gpus(job), self._steps_left(job), [inf], step_time, weight)
@@ -313,12 +318,12 @@ class Quality(NamedTuple):
         """Return the further fall with one GPU more than `replicas`, 0 at the limit."""
         if replicas >= self.limit:
             return 0.0
-        less, more = self.reduction(replicas), self.reduction(replicas + 1)
+        less = self.reduction(replicas)
+        more = self.reduction(replicas + 1)
         return 0.0 if coincide(less, more) else more - less
 
 
 @takes_settings("policy")
-@pool_per_type
 @dataclass
 class Slaq(AtIntervals):
     """Share GPUs for the largest sum of expected loss reductions until the next decision.
@@ -336,7 +341,7 @@ class Slaq(AtIntervals):
     Source: Zhang et al., "SLAQ: Quality-Driven Scheduling for Distributed Machine Learning" (SoCC '17).
     """
 
-    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    traits: ClassVar[Traits] = Traits(needs_profiles=True, per_type=True)
     interval: Seconds = 600.0
     forgetting: float = 0.9
     _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
@@ -357,20 +362,32 @@ class Slaq(AtIntervals):
         self._speeds.observe(job, report)
         losses = report.losses
         curve: Curve = ASSUMED_CURVE
-        unit, epochs = 1.0, 0.0
+        unit = 1.0
+        epochs = 0.0
         if len(losses) >= LEAST_POINTS:
             largest = max(before - after for before, after in pairwise(losses))
-            curve, unit = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0]
+            curve = best_curve(losses, self.forgetting)
+            unit = largest if largest > 0 else losses[0]
             epochs = report.epochs
         interval_over_steps = self.interval / report.steps_per_epoch
         return Quality(job, most_gpus(job), curve, unit, epochs, interval_over_steps, self._speeds.of(job))
 
 
+LOSS_REDUCTION = ReasonKind(
+    "loss-reduction",
+    "The policy gives each next GPU to the job whose loss it lowers most. Until the next decision, the loss of this "
+    "job is expected to fall by {reduction:.2g} of its largest fall in one epoch with {gpus:GPU}, and by "
+    "{reduction_more:.2g} more with one GPU more[. The last free GPU went to {first}].",
+    {"gpus": "GPUs"},
+    "The expected fall of the loss of a job on its GPUs.",
+)
+
+
 def _reason(candidate: Candidate, outcome: Dealt) -> Reason:
-    """Return the expected loss reduction of a job on its GPUs. Kind: `loss-reduction`."""
+    """Return the expected loss reduction of a job on its GPUs."""
     job_id = candidate.job.job_id
     gpus = outcome.counts[job_id]
     reduction = cast("Quality", candidate).reduction(gpus)
     last = () if outcome.winner in (None, job_id) else (outcome.winner,)
     numbers = {"gpus": gpus, "reduction": reduction, "reduction_more": candidate.gain(gpus)}
-    return Reason("loss-reduction", numbers, last)
+    return Reason(LOSS_REDUCTION, numbers, last)

@@ -14,7 +14,8 @@ import numpy as np
 from polluxsim.common.instants import coincide, sort_key
 from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.gpu_counts import (
     AtEvents,
     Candidate,
@@ -29,40 +30,77 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
-from polluxsim.policies.tools.pools import pool_per_type
+from polluxsim.policies.tools.reason_kinds import AT_LIMIT, BEHIND_HEAD_OF_LINE, ELASTIC_UNITS, NO_GAIN, NO_LEAST_LEFT
 
 
-@pool_per_type
 @dataclass(frozen=True)
-class Proportional:
+class Proportional(Policy):
     """Give GPUs one by one to the job with the smallest part of its request, up to its limit.
 
     A job that needs several GPUs at once gets all of them or none. GPUs change only at arrivals and ends.
     """
 
+    traits: ClassVar[Traits] = Traits(per_type=True)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give the GPUs out."""
         jobs = list(view.jobs)
         choices = [counts_of(job, view.num_gpus) for job in jobs]
-        counts, taken, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus  # `taken` choices of each job
+        counts, taken, gpus_left = [0] * len(jobs), [0] * len(jobs), view.num_gpus  # `taken` choices of each job
         queue = [(0.0, index) for index, choice in enumerate(choices) if choice]  # a sorted list is a heap
         while queue:
             _, index = heappop(queue)
             more = choices[index][taken[index]]
-            if more - counts[index] > left:
+            if more - counts[index] > gpus_left:
                 continue
-            left -= more - counts[index]
+            gpus_left -= more - counts[index]
             counts[index] = more
             taken[index] += 1
             if taken[index] < len(choices[index]):
                 heappush(queue, (more / jobs[index].num_replicas, index))
-        given = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
-        return decision_by(view, given, lambda asked: _reasons_for_parts(view, given, asked))
+        gpus_of = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
+        return decision_by(view, gpus_of, lambda asked: _reasons_for_parts(view, gpus_of, asked))
+
+
+PROPORTIONAL_SHARE = ReasonKind(
+    "proportional-share",
+    "The policy divides all GPUs in proportion to the requests. The request of this job for {gpus_needed:GPU} comes to "
+    "{fair_share:.2f}, and the job can use at most {max_replicas}. In whole GPUs, it gets {gpus}.",
+    {**ELASTIC_UNITS, "gpus_needed": "GPUs", "fair_share": "GPUs"},
+    "A job gets GPUs in proportion to its request.",
+)
+GAIN_TOO_SMALL = ReasonKind(
+    "gain-too-small",
+    "[others?The policy gives each next GPU to the job that saves most time by it. "
+    "[steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
+    "|No GPU is left beyond the fewest of each job. ]"
+    "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
+    "|One GPU more would save this job {next_gain:clock}.]"
+    "[ The last free GPU went to {first}, which saves {winning_gain:clock} by it.]",
+    ELASTIC_UNITS,
+    "Another job gains more from the last GPU.",
+)
+WON_AGAINST = ReasonKind(
+    "won-against",
+    "The policy gives each next GPU to the job that wins against all others by its gain and its remaining time. "
+    "[gpus=0?This job won no GPU. On the fewest that it can use, it has {remaining_time:clock} left"
+    "|This job won {gpus:GPU}, and has {remaining_time:clock} left to run][. The last GPU went to {first}].",
+    {**ELASTIC_UNITS, "remaining_time": "s"},
+    "The GPUs that a job won against the other jobs.",
+)
+LARGEST_SUM = ReasonKind(
+    "largest-sum",
+    "The policy maximises the sum of all speedups. With {gpus:GPU} the job runs {speedup:.2f} times as fast as on its "
+    "fewest GPUs[; with one GPU more, it would run {speedup_more:.2f} times as fast].",
+    ELASTIC_UNITS,
+    "The GPUs of a job for which the sum of all speedups is largest.",
+)
 
 
 def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the GPUs of some jobs beside their fair shares. Kind: `proportional-share`."""
-    wanted, demand = set(asked), view.demand
+    """Return the GPUs of some jobs beside their fair shares."""
+    wanted = set(asked)
+    demand = view.demand
     reasons: dict[JobId, Reason] = {}
     for job in view.jobs:
         if job.job_id in wanted:
@@ -72,7 +110,7 @@ def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Seq
                 "fair_share": view.num_gpus * job.num_replicas / demand,
                 "max_replicas": job.max_replicas,
             }
-            reasons[job.job_id] = Reason("proportional-share", numbers)
+            reasons[job.job_id] = Reason(PROPORTIONAL_SHARE, numbers)
     return reasons
 
 
@@ -90,22 +128,21 @@ class Remaining(NamedTuple):
         """Return the time that one GPU more than `replicas` saves, times the weight [s]; 0 at the limit."""
         if replicas >= self.limit:
             return 0.0
-        known = self.time_saved
-        while len(known) <= replicas:
-            now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
-            known.append(0.0 if coincide(now, then) else now - then)
-        return known[replicas] * self.steps * self.weight
+        time_saved = self.time_saved
+        while len(time_saved) <= replicas:
+            now, then = (self.step_time(count) for count in (len(time_saved), len(time_saved) + 1))
+            time_saved.append(0.0 if coincide(now, then) else now - then)
+        return time_saved[replicas] * self.steps * self.weight
 
 
-@pool_per_type
 @dataclass
-class Optimus:
+class Optimus(Policy):
     """Greedy marginal gains by the true remaining iterations and the true throughput, at a fixed batch size.
 
     Source: Peng et al., "Optimus" (EuroSys '18), with the oracle of Pollux (OSDI '21), §5.2, and its artifact.
     """
 
-    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    traits: ClassVar[Traits] = Traits(needs_profiles=True, per_type=True)
     # Times that each GPU saves in an optimiser step, by application, batch size and size of a node [s].
     _time_saved: dict[tuple[str, int, int], list[float]] = field(default_factory=dict, init=False, repr=False)
     # Remaining optimiser steps, by application, batch size and epoch.
@@ -113,7 +150,8 @@ class Optimus:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose numbers of GPUs greedily, and place the jobs whose number changes."""
-        node_size, num_gpus = view.node_size, view.num_gpus
+        node_size = view.node_size
+        num_gpus = view.num_gpus
         candidates = [self._candidate(job, node_size) for job in served_first(view.jobs, num_gpus)]
         dealt = deal(view.jobs, candidates, num_gpus)
         placed = placements(view, dealt.counts)
@@ -121,9 +159,12 @@ class Optimus:
         return Decision(placed, valid_until=inf, explain=lambda jobs: reasons_of(view, dealt, jobs, reason_by_gain))
 
     def _candidate(self, job: JobView, node_size: int) -> Remaining:
-        name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle
+        name = job.oracle.application.name
+        batch_size = job.batch_size
+        oracle = job.oracle
         key = (name, batch_size, oracle.epoch)
-        if (remaining := self._remaining.get(key)) is None:
+        remaining = self._remaining.get(key)
+        if remaining is None:
             remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
         # The time that the first GPU saves is never used, so it may be ∞.
         time_saved = self._time_saved.setdefault((name, batch_size, node_size), [inf])
@@ -132,23 +173,19 @@ class Optimus:
 
 
 def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
-    """Return the reason for the GPUs of a job that has its fewest GPUs.
-
-    Kinds: `at-limit` of the GPUs of the job; `no-gain` from another GPU; `gain-too-small`, with the job that won the
-    last GPU.
-    """
+    """Return the reason for the GPUs of a job that has its fewest GPUs."""
     gpus = dealt.counts[candidate.job.job_id]
     next_gain = candidate.gain(gpus)
     numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
     if gpus > fewest_gpus(candidate.job):
         numbers["last_gain"] = candidate.gain(gpus - 1)
     if gpus >= candidate.limit:
-        return Reason("at-limit", numbers)
+        return Reason(AT_LIMIT, numbers)
     if next_gain <= 0:
-        return Reason("no-gain", numbers)
+        return Reason(NO_GAIN, numbers)
     if dealt.winner is None:
-        return Reason("gain-too-small", numbers)
-    return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
+        return Reason(GAIN_TOO_SMALL, numbers)
+    return Reason(GAIN_TOO_SMALL, {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
 
 
 def true_step_time(job: JobView, replicas: int, node_size: int) -> float:
@@ -210,7 +247,6 @@ def goes_first(one: Bid, other: Bid) -> bool:
     return b_wins != one_is_shorter
 
 
-@pool_per_type
 @dataclass
 class Afs(AtEvents):
     """Give GPUs one by one to the job that wins against all other jobs, by true speeds and remaining work.
@@ -220,20 +256,21 @@ class Afs(AtEvents):
     Source: AFS-L in Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21).
     """
 
+    traits: ClassVar[Traits] = Traits(per_type=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
 
     def decide(self, view: ClusterView) -> Decision:
         """Deal the GPUs out."""
         self._times.forget(view.changes)
-        known = {job.job_id: self._times.on(job, counts_of(job, view.num_gpus)) for job in view.jobs}
-        bids = {job_id: Bid(job_id, times) for job_id, times in known.items() if times}
+        times_by_gpus = {job.job_id: self._times.on(job, counts_of(job, view.num_gpus)) for job in view.jobs}
+        bids = {job_id: Bid(job_id, times) for job_id, times in times_by_gpus.items() if times}
         last = _deal_by_bids(list(bids.values()), view.num_gpus)
         counts = {job_id: bid.gpus for job_id, bid in bids.items()}
 
         def reason(bid: Bid) -> Reason:
-            """Return the reason for the GPUs of a job. Kind: `won-against`, with the job that got the last GPU."""
-            others = () if last is None or last is bid else (last.job_id,)
-            return Reason("won-against", {"gpus": bid.gpus, "remaining_time": bid.time_left}, others)
+            """Return the reason for the GPUs of a job."""
+            contender = () if last is None or last is bid else (last.job_id,)
+            return Reason(WON_AGAINST, {"gpus": bid.gpus, "remaining_time": bid.time_left}, contender)
 
         return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
@@ -263,20 +300,23 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
     """
     best = np.zeros(num_gpus + 1)  # largest sum by the number of GPUs
     choices = []
-    for worth in values:
-        reached, chosen = np.full(num_gpus + 1, -np.inf), np.zeros(num_gpus + 1, dtype=int)
-        for gpus, exact in worth.items():
+    for values_of_job in values:
+        reached = np.full(num_gpus + 1, -np.inf)
+        chosen = np.zeros(num_gpus + 1, dtype=int)
+        for gpus, exact in values_of_job.items():
             value = sort_key(exact, now=1.0)  # multiples of one unit: their sums are exact, and so are ties
             with_these = np.full(num_gpus + 1, -np.inf)
             with_these[gpus:] = best[: max(num_gpus + 1 - gpus, 0)] + value
             better = with_these > reached
-            reached[better], chosen[better] = with_these[better], gpus
+            reached[better] = with_these[better]
+            chosen[better] = gpus
         best = reached
         choices.append(chosen)
-    counts, left = [], int(best.argmax())
+    counts = []
+    gpus_left = int(best.argmax())
     for chosen in reversed(choices):
-        counts.append(int(chosen[left]))
-        left -= counts[-1]
+        counts.append(int(chosen[gpus_left]))
+        gpus_left -= counts[-1]
     return counts[::-1]
 
 
@@ -288,7 +328,6 @@ class Head(NamedTuple):
     left: int  # GPUs that earlier jobs leave
 
 
-@pool_per_type
 @dataclass
 class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission while each gets its fewest GPUs, and share the GPUs for the largest speedup.
@@ -301,20 +340,23 @@ class EffectiveScaling(AtEvents):
     sizes of the users.
     """
 
+    traits: ClassVar[Traits] = Traits(per_type=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
 
     def decide(self, view: ClusterView) -> Decision:
         """Admit jobs, and solve the programme."""
         self._times.forget(view.changes)
-        values, left, head = dict[str, dict[int, float]](), view.num_gpus, None
+        values = dict[str, dict[int, float]]()
+        gpus_left = view.num_gpus
+        head = None
         for job in view.jobs:
             times = self._times.on(job, counts_of(job, view.num_gpus))
             fewest = min(times, default=0)
-            if left < fewest <= view.num_gpus:
-                head = Head(job.job_id, fewest, left)
+            if gpus_left < fewest <= view.num_gpus:
+                head = Head(job.job_id, fewest, gpus_left)
                 break
-            if 0 < fewest <= left:
-                left -= fewest
+            if 0 < fewest <= gpus_left:
+                gpus_left -= fewest
                 values[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
         counts = dict(zip(values, best_counts(list(values.values()), view.num_gpus), strict=True))
         return decision_by(view, counts, lambda asked: _reasons_by_speedup(view, values, counts, head, asked))
@@ -327,8 +369,9 @@ def _reasons_by_speedup(
     head: Head | None,
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Return why jobs get their GPUs. Kinds: `largest-sum`, `no-least-left`, and `behind-head-of-line`."""
-    wanted, is_behind = set(asked), False
+    """Return why jobs get their GPUs."""
+    wanted = set(asked)
+    is_behind = False
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(view.jobs, start=1):
         if job.job_id not in wanted:
@@ -336,14 +379,12 @@ def _reasons_by_speedup(
         elif (gpus := counts.get(job.job_id)) is not None:
             speedups = values[job.job_id]
             more = {"speedup_more": speedups[gpus + 1]} if gpus + 1 in speedups else {}
-            reasons[job.job_id] = Reason("largest-sum", {"gpus": gpus, "speedup": speedups[gpus], **more})
+            reasons[job.job_id] = Reason(LARGEST_SUM, {"gpus": gpus, "speedup": speedups[gpus], **more})
         elif head is None or not is_behind:
-            reasons[job.job_id] = Reason("no-least-left", {"gpus_left": view.num_gpus if head is None else head.left})
+            reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": view.num_gpus if head is None else head.left})
         else:
             needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
             numbers = {"position": position, "gpus_needed": needed, "gpus_left": head.left}
-            reasons[job.job_id] = Reason(
-                "behind-head-of-line", numbers | {"head_gpus_needed": head.gpus}, (head.job_id,)
-            )
+            reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers | {"head_gpus_needed": head.gpus}, (head.job_id,))
         is_behind = is_behind or (head is not None and job.job_id == head.job_id)
     return reasons

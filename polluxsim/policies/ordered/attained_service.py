@@ -16,13 +16,14 @@ from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.common.instants import slack, sort_key, whole_number
 from polluxsim.common.written import GpuSeconds, takes_settings
 from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, newcomers, schedule_gangs
 
 
 @takes_settings("policy")
 @dataclass(frozen=True)
-class LeastAttainedService:
+class LeastAttainedService(Policy):
     """Gang-schedule whole jobs by attained service, preemptively.
 
     Parameters
@@ -34,7 +35,7 @@ class LeastAttainedService:
     """
 
     quantum: GpuSeconds = 3600.0
-    traits: ClassVar[Traits] = Traits(slices_time=True)
+    traits: ClassVar[Traits] = Traits(slices_time=True, keeps_shapes=True, obeys_limits=True)
 
     def __post_init__(self) -> None:
         check_above_zero(quantum=self.quantum)
@@ -57,8 +58,10 @@ def quanta(view: ClusterView, job: JobView, quantum: float) -> int:
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
     """Return a time before which no running job can complete its quantum [s]."""
-    left = (((quanta(view, job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
-    return view.time + min(left, default=inf)
+    times_left = (
+        ((quanta(view, job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs
+    )
+    return view.time + min(times_left, default=inf)
 
 
 def gittins_index(services: np.ndarray, attained: float) -> float:
@@ -70,17 +73,17 @@ def gittins_index(services: np.ndarray, attained: float) -> float:
 
     Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
     """
-    left = services[np.searchsorted(services, attained, side="right") :] - attained
-    if not len(left):
+    remaining = services[np.searchsorted(services, attained, side="right") :] - attained
+    if not len(remaining):
         return 0.0
-    done = np.arange(1, len(left) + 1)
-    spent = np.cumsum(left) + (len(left) - done) * left
+    done = np.arange(1, len(remaining) + 1)
+    spent = np.cumsum(remaining) + (len(remaining) - done) * remaining
     return float((done / spent).max())
 
 
 @takes_settings("policy")
 @dataclass
-class Gittins:
+class Gittins(Policy):
     """Gang-schedule whole jobs by the Gittins index of their attained service, preemptively.
 
     The distribution is the GPU time of the jobs that have ended in this run. Before the first end, jobs run in order of
@@ -95,7 +98,10 @@ class Gittins:
     """
 
     traits: ClassVar[Traits] = Traits(
-        slices_time=True, remembers="the service that ended jobs needed, as a distribution"
+        slices_time=True,
+        keeps_shapes=True,
+        obeys_limits=True,
+        remembers="the service that ended jobs needed, as a distribution",
     )
 
     quantum: GpuSeconds = 3600.0
@@ -135,7 +141,7 @@ class Gittins:
 
 @takes_settings("policy")
 @dataclass
-class Tiresias:
+class Tiresias(Policy):
     """Discretised two-queue least attained service, preemptive, without promotion of starved jobs.
 
     Parameters
@@ -148,7 +154,7 @@ class Tiresias:
     """
 
     queue_threshold: GpuSeconds = 16 * 3600.0
-    traits: ClassVar[Traits] = Traits(slices_time=True)
+    traits: ClassVar[Traits] = Traits(slices_time=True, keeps_shapes=True, obeys_limits=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Time of the next demotion of a job with GPUs [s].
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
@@ -209,7 +215,7 @@ class Tiresias:
 
 @takes_settings("policy")
 @dataclass
-class TiresiasL:
+class TiresiasL(Policy):
     """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
 
     A preempted job therefore waits behind all running jobs of its queue. Starved jobs are not promoted.
@@ -224,7 +230,7 @@ class TiresiasL:
     """
 
     queue_limits: Sequence[GpuSeconds] = (3250.0, 7200.0)
-    traits: ClassVar[Traits] = Traits(slices_time=True)
+    traits: ClassVar[Traits] = Traits(slices_time=True, keeps_shapes=True, obeys_limits=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Index of the queue of each job. The order of the jobs is their precedence within a queue.
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
@@ -244,8 +250,8 @@ class TiresiasL:
             self._demote(view, job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
-        kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
-        placements = kept | dict(decision.allocation)
+        staying = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
+        placements = staying | dict(decision.allocation)
         running = [job_id for job_id in self._queue_of if placements.get(job_id)]
         # Running jobs stay ahead of waiting jobs in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
@@ -269,7 +275,8 @@ class TiresiasL:
 
     def _queue_at(self, view: ClusterView, job: JobView) -> int:
         """Return the index of the first queue whose limit a job has not reached."""
-        service, gpus = job.attained_service, job.num_replicas
+        service = job.attained_service
+        gpus = job.num_replicas
         return next(index for index, limit in enumerate(self._limits) if not view.reaches(service, limit, gpus))
 
     def _time_left(self, job: JobView) -> float:

@@ -16,6 +16,7 @@ from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, newcomers
@@ -25,7 +26,7 @@ from polluxsim.workloads.job import Job
 
 
 @dataclass
-class Fifo:
+class Fifo(Policy):
     """Start whole jobs in order of submission and let each run to its end.
 
     Parameters
@@ -35,7 +36,7 @@ class Fifo:
     """
 
     backfill: bool = False
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
+    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True, obeys_limits=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -46,8 +47,10 @@ class Fifo:
 
 
 @dataclass(frozen=True)
-class Srtf:
+class Srtf(Policy):
     """Run the jobs with the least true remaining time, on the GPUs and batch sizes that their users requested."""
+
+    traits: ClassVar[Traits] = Traits(keeps_shapes=True, obeys_limits=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time. A gang that fits may overtake."""
@@ -69,11 +72,13 @@ def remaining_service(job: JobView) -> float:
 
 
 @dataclass(frozen=True)
-class Srsf:
+class Srsf(Policy):
     """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch sizes that their users requested.
 
     Source: Gu et al., "Tiresias" (NSDI '19), whose least attained service approximates this policy.
     """
+
+    traits: ClassVar[Traits] = Traits(keeps_shapes=True, obeys_limits=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
@@ -85,10 +90,10 @@ class Srsf:
 
 
 @dataclass
-class ShortestJobFirst:
+class ShortestJobFirst(Policy):
     """Start whole jobs by their true duration and let each run to its end."""
 
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
+    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True, obeys_limits=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -105,7 +110,7 @@ class ShortestJobFirst:
 
 
 @dataclass
-class QuasiShortestService:
+class QuasiShortestService(Policy):
     """Start whole jobs in order of their expected GPU time, and let each run to its end.
 
     The expected run time of a job is a moving mean over ended jobs of the same user and name. Without ended jobs of
@@ -124,7 +129,10 @@ class QuasiShortestService:
     """
 
     traits: ClassVar[Traits] = Traits(
-        never_preempts=True, remembers="the run times of ended jobs, as moving means of similar jobs"
+        never_preempts=True,
+        keeps_shapes=True,
+        obeys_limits=True,
+        remembers="the run times of ended jobs, as moving means of similar jobs",
     )
 
     forgetting: float = 0.5
@@ -139,7 +147,8 @@ class QuasiShortestService:
         """Keep running jobs, and start waiting jobs in order of expected GPU time."""
         self._jobs |= {job.job_id: job for job in newcomers(view, self._jobs)}
         for job_id in view.changes.ended:
-            if (ended := self._jobs.pop(job_id, None)) is not None:
+            ended = self._jobs.pop(job_id, None)
+            if ended is not None:
                 self._learn(ended)
 
         def service(job: JobView) -> float:
@@ -193,11 +202,13 @@ def _job_name(job: JobView) -> str | None:
 
 
 @dataclass(frozen=True)
-class EarliestDeadline:
+class EarliestDeadline(Policy):
     """Gang-schedule whole jobs by deadline, preemptively; jobs without a deadline come last, in order of submission.
 
     Source: Liu and Layland (1973), with gangs in place of single processors.
     """
+
+    traits: ClassVar[Traits] = Traits(keeps_shapes=True, obeys_limits=True)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if deadlines have no effect."""
@@ -217,7 +228,7 @@ def due(job: JobView) -> float:
 
 @takes_settings("policy")
 @dataclass
-class Priority:
+class Priority(Policy):
     """Gang-schedule whole jobs by the priorities of their users, larger first.
 
     Jobs with equal priorities do not preempt each other.
@@ -230,6 +241,8 @@ class Priority:
     Source: a run time of two hours, as in the clusters of Kokolis et al., "Revisiting Reliability in Large-Scale
     Machine Learning Research Clusters" (HPCA '25).
     """
+
+    traits: ClassVar[Traits] = Traits(keeps_shapes=True, obeys_limits=True)
 
     min_run_time: Seconds = 7200.0
     # Start time of each running job [s].

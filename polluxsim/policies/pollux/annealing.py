@@ -1,4 +1,25 @@
-"""The search by annealing for an objective that is a sum over jobs; exact for small problems."""
+"""The search by annealing for an objective that is a sum over jobs; exact for small problems.
+
+An allocation gives each job a row: GPUs by node. The fitness, a power mean of speedups, rises with a sum of one score
+for each job, so the search maximises this sum. A score depends only on the GPUs of the row, on whether they are on one
+node or several, and on whether the row differs from the present one, which costs a restart.
+
+`AnnealingSearch.solve` maintains the best allocation so far and an upper bound of its fitness. The order of events is:
+
+1. `trim` removes what cannot be in a best allocation, and `choose_scale` chooses the scale of the scores.
+2. `_relax` solves the problem for a single pool of all GPUs. No allocation has a larger sum, so this is the bound. It
+   also gives the price, the score that one more GPU is worth. If the bound proves the present allocation, it is kept.
+3. A small problem is solved exactly by dynamic programming. A larger one starts from the better of the packed relaxed
+   optimum and no change, and is improved by the moves of `local_search`.
+4. If the scores of the answer do not fit the scale, a scale around the answer is chosen, and steps 2 to 4 are repeated,
+   at most `MOST_SCALES` times.
+
+Invariants: the fitness of an answer is computed from the speedups, and never from scores; the answer is the best of all
+scales, and the bound is the smallest of all scales.
+
+The trap: for a large power p the scores of jobs differ by more than a float can hold. A scale fits only the terms near
+its centre, and the sums of terms that do not fit must not be compared. `ScoreScale.refocused` returns None if they fit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +35,15 @@ from polluxsim.policies.pollux import local_search
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_best, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
 from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Packing, Round, dense, empty_packing, priced_choices
-from polluxsim.policies.pollux.scores import Relaxation, Scale, ScoreTables, choose_scale, relax, score_tables, trim
+from polluxsim.policies.pollux.scores import (
+    Relaxation,
+    ScoreScale,
+    ScoreTables,
+    choose_scale,
+    relax,
+    score_tables,
+    trim,
+)
 
 
 def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
@@ -23,14 +52,16 @@ def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[N
     `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1). A state is the number of
     taken GPUs of each node, and whether a multi-node job is on it.
     """
-    nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
+    nodes = problem.gpus_per_node
+    exclusive = problem.avoid_interference
     # Mixed-radix numbers: a digit for the GPUs of each node, and in states another one for the multi-node job.
     radix = np.stack([nodes + 1, np.full_like(nodes, 2 if exclusive else 1)], axis=1)
     rows = np.stack(np.unravel_index(np.arange(radix[:, 0].prod()), tuple(radix[:, 0]), order="F"), axis=1)
     states = np.stack(np.unravel_index(np.arange(radix.prod()), radix.ravel().tolist(), order="F"), axis=1)
     states = states.reshape(-1, *radix.shape)
     digits = np.append(1, radix.cumprod()[:-1]).reshape(radix.shape)
-    gpus, spread = rows.sum(axis=1), (rows > 0).sum(axis=1) > 1
+    gpus = rows.sum(axis=1)
+    spread = (rows > 0).sum(axis=1) > 1
     steps = rows @ digits[:, 0] + ((rows > 0) & spread[:, None] & exclusive) @ digits[:, 1]
     allowed = (gpus >= problem.fewest[:, None]) & (gpus <= problem.max_replicas[:, None]) | (gpus == 0)
     changed = (rows != problem.placements[:, None]).any(axis=2).astype(int)
@@ -76,22 +107,25 @@ def _best_rows(states, rows, steps, scores):  # type: ignore[no-untyped-def]
 @helper
 def _fits(state, row):  # type: ignore[no-untyped-def]
     """Return whether a row fits into a state: enough free GPUs, and at most one multi-node job on each node."""
-    nodes, others = 0, 0
+    nodes = 0
+    multi_node_jobs = 0
     for n in range(len(row)):
         if row[n] > state[n, 0]:
             return False
         if row[n] > 0:
             nodes += 1
-            others += state[n, 1]
-    return nodes < 2 or others == 0
+            multi_node_jobs += state[n, 1]
+    return nodes < 2 or multi_node_jobs == 0
 
 
 # Temperatures of the annealing in prices of a GPU, the scale of the gain of one move.
-HOT, COLD = 0.1, 0.01
+HOT = 0.1
+COLD = 0.01
 
 # Additional moves for each job beyond the first `MANY_JOBS`: with 2,000 jobs they reduce the distance to the bound by a
 # twentieth or more.
-MORE_MOVES, MANY_JOBS = 10, 500
+MORE_MOVES = 10
+MANY_JOBS = 500
 
 # How often the scale of the terms may change if they overflow for a large p.
 MOST_SCALES = 10
@@ -126,8 +160,10 @@ class AnnealingSearch:
         """Return the best allocation found; its bound equals its fitness where it is proven optimal."""
         problem = trim(problem)
         logs = problem.log_values()
-        scale: Scale | None = choose_scale(logs, problem)
-        best, fitness, upper_bound = problem.placements, -np.inf, np.inf
+        scale: ScoreScale | None = choose_scale(logs, problem)
+        best = problem.placements
+        fitness = -np.inf
+        upper_bound = np.inf
         for _ in range(MOST_SCALES):
             if scale is None:
                 break
@@ -135,13 +171,15 @@ class AnnealingSearch:
             upper_bound = min(upper_bound, scale.fitness(bound, len(answer)))
             logs_of_answer = _logs_of(problem, logs, answer)
             scale = scale.refocused(logs_of_answer)
-            if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
-                best, fitness = answer, found
+            fitness_of_answer = float(power_mean(logs_of_answer, problem.fairness_power))
+            if fitness_of_answer > fitness:
+                best = answer
+                fitness = fitness_of_answer
         is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
         return Answer(with_idle_gpus(problem, best), fitness, fitness if is_proven else upper_bound)
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether no waiting job could start, and by the relaxed bound no change is worth its restarts."""
+        """Return whether no waiting job could start, and the relaxed bound proves that no change is an improvement."""
         problem = trim(problem)
         if could_start(problem):
             return False
@@ -150,8 +188,9 @@ class AnnealingSearch:
         return _relax(problem, logs, choose_scale(logs, problem)).proves_no_change(ROUNDING / 2)
 
     def _solve(
-        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
+        self, problem: Problem, logs: NDArray[np.float64], scale: ScoreScale, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
+        """Return an allocation, shape (J, N), and an upper bound of the sum of scores on this scale."""
         relaxed = _relax(problem, logs, scale)
         if relaxed.proves_no_change(ROUNDING):
             return problem.placements, relaxed.pool.bound
@@ -162,7 +201,7 @@ class AnnealingSearch:
         return self._search(problem, logs, scale, relaxed, rng)
 
     def _search(
-        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, relaxed: Relaxed, rng: np.random.Generator
+        self, problem: Problem, logs: NDArray[np.float64], scale: ScoreScale, relaxed: Relaxed, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
         """Return the best allocation found by local search, and an upper bound of the sum of scores.
 
@@ -171,7 +210,8 @@ class AnnealingSearch:
         tables, present, (bound, price, gpus), _ = relaxed
         fixed = _round(problem, tables, price)
         start = _best_start(fixed, gpus, rng)
-        best, total = new_best(start), float(start.scores.sum())
+        best = new_best(start)
+        total = float(start.scores.sum())
         rows = dense(start.nodes, start.gpus, start.node_count, len(problem.gpus_per_node))
         fits = scale.refocused(_logs_of(problem, logs, rows)) is None
         if fits and bound - total > ROUNDING * abs(total):
@@ -224,7 +264,7 @@ class Options(NamedTuple):
     lengths: NDArray[np.int64]  # number of options of each job, shape (J,)
 
 
-def _relax(problem: Problem, logs: NDArray[np.float64], scale: Scale) -> Relaxed:
+def _relax(problem: Problem, logs: NDArray[np.float64], scale: ScoreScale) -> Relaxed:
     """Solve the problem for a single pool; the logarithms of `Problem.log_values` have shape (J, 2, 2, K + 1)."""
     tables = score_tables(problem, scale.scores(logs))
     present: NDArray[np.int64] = problem.placements.sum(axis=1)
@@ -256,8 +296,8 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
         several=tables.several,
         gpus_per_node=problem.gpus_per_node,
         exclusive=problem.avoid_interference,
-        single_choice=np.stack([priced_choices(tables.single, each, 0) for each in prices]),
-        several_choice=np.stack([priced_choices(tables.several, each, 2) for each in prices]),
+        single_choice=np.stack([priced_choices(tables.single, gpu_price, 0) for gpu_price in prices]),
+        several_choice=np.stack([priced_choices(tables.several, gpu_price, 2) for gpu_price in prices]),
         price=prices,
         ideal=ideal,
     )
@@ -276,9 +316,11 @@ def _left_aligned(
     count = (placements > 0).sum(axis=1)
     jobs, nodes = np.nonzero(placements)
     shape = (len(placements), max(int(count.max()), 1))
-    aligned, gpus = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    aligned = np.full(shape, -1, dtype=np.int64)
+    gpus = np.zeros(shape, dtype=np.int64)
     slots = np.arange(len(jobs)) - np.repeat(np.cumsum(count) - count, count)
-    aligned[jobs, slots], gpus[jobs, slots] = nodes, placements[jobs, nodes]
+    aligned[jobs, slots] = nodes
+    gpus[jobs, slots] = placements[jobs, nodes]
     return aligned, gpus, count
 
 
@@ -286,7 +328,8 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
     """Return the better start: the packed relaxed optimum, or no change, each with free GPUs given away."""
     num_nodes = len(fixed.gpus_per_node)
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed, unchanged = empty_packing(fixed, width), empty_packing(fixed, width)
+    packed = empty_packing(fixed, width)
+    unchanged = empty_packing(fixed, width)
     construct(fixed, packed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"))
     stand_still(fixed, unchanged)
     for packing in (packed, unchanged):

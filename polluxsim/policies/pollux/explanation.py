@@ -10,10 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Reason
+from polluxsim.policies.contract.view import ClusterView, Reason, ReasonKind
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, Answer, Problem, power_mean
+from polluxsim.policies.tools.reason_kinds import AT_LIMIT, ELASTIC_UNITS, NO_GAIN, NO_LEAST_LEFT, SPEEDUPS
 
 ROUNDING = 1e-9  # gains below this share do not count
+
+
+RESTART_PENALTY = ReasonKind(
+    "restart-penalty",
+    "[gpus=0?A GPU now would be worth nothing to the job. Its restart factor is {restart_factor:.2f}, because the job "
+    f"is too young, or was restarted too often for its age.|{SPEEDUPS} A restart for one GPU more is not worth it: the "
+    "larger speedup times the restart factor is {worth_more:.2f}, no more than the present {worth:.2f}.]",
+    ELASTIC_UNITS,
+    "A restart costs more than another GPU gains.",
+)
+CLUSTER_FULL = ReasonKind(
+    "cluster-full",
+    f"{SPEEDUPS} All GPUs are taken, and {{jobs:job}} [jobs=1?competes|compete] for them."
+    "[ {first} would lose least by giving up a GPU. Giving it to this job would "
+    "[fitness_exchange>fitness?raise the fitness from {fitness:.5g} to {fitness_exchange:.5g}, but the nodes or the "
+    "search did not allow it|fitness_exchange<fitness?lower the fitness from {fitness:.5g} to {fitness_exchange:.5g}"
+    "|leave the fitness at {fitness:.5g}].]",
+    ELASTIC_UNITS,
+    "All GPUs are taken. The reason names the job that would lose least by giving up a GPU.",
+)
+GPUS_LEFT = ReasonKind(
+    "gpus-left",
+    f"{SPEEDUPS} One GPU more would be worth {{worth_more:.2f}}, and {{gpus_free:GPU}} [gpus_free=1?is|are] free. The "
+    "search did not use [gpus_free=1?it|them], or a node already has a job that is spread over nodes.",
+    ELASTIC_UNITS,
+    "Another GPU is free and would pay, but the search did not find it, or the nodes do not allow it.",
+)
 
 
 class Explanation:
@@ -23,41 +51,40 @@ class Explanation:
     """
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
-        self._view, self._problem, self._answer = view, problem, answer
+        self._view = view
+        self._problem = problem
+        self._answer = answer
         self._gpus = answer.allocation.sum(axis=1)
         self._before = problem.placements.sum(axis=1)
         self._changed = (answer.allocation != problem.placements).any(axis=1)
-        self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
+        self._num_gpus = view.num_gpus
+        self._num_nodes = len(view.gpus_per_node)
         self._node_size = view.node_size
         # The speedups of the problem are scaled by nodes per GPU. With this factor, the fair share has speedup 1.
         self._scale = self._num_gpus / self._num_nodes
 
     def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Return what limits each of these jobs.
-
-        A reason has the first of these kinds that applies. `at-limit`: the job has the most GPUs that it can use.
-        `no-gain`: another GPU makes it no faster. `restart-penalty`: the restart costs more than another GPU gains.
-        `no-least-left`: the job waits, and fewer GPUs are free than its user's minimum. `gpus-left`: another GPU is
-        free and would pay, but the search did not find it, or the nodes do not allow it. `cluster-full`, with the job
-        that would lose the least by giving up a GPU.
+        """Return what limits each of these jobs. A reason has the first kind of `_reason` that applies.
 
         Numbers: `speedup` over the fair share on the present GPUs, `speedup_more` and `speedup_fewer` with one GPU more
         and fewer, all without restarts; `worth` and `worth_more`, the speedups with restarts, which the search
         compares; `fitness`, and `fitness_exchange` if the other job gave one GPU to this job; the limits of the job,
-        its GPUs before the round, and the free GPUs. `no-least-left` has only the free GPUs.
+        its GPUs before the round, and the free GPUs. `NO_LEAST_LEFT` has only the free GPUs.
         """
         rows = {job_id: row for row, job_id in enumerate(self._problem.job_ids)}
         models = {job.job_id: job.goodput for job in self._view.jobs}
         reasons = {}
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
-            if (model := models[job_id]) is not None:
+            model = models[job_id]
+            if model is not None:
                 numbers["application_limit"] = model.application.most_replicas(model.application.largest_batch)
             reasons[job_id] = self._reason(rows[job_id], numbers)
         return reasons
 
     def _numbers(self, row: int) -> dict[str, float]:
-        problem, gpus = self._problem, int(self._gpus[row])
+        problem = self._problem
+        gpus = int(self._gpus[row])
         several = int((self._answer.allocation[row] > 0).sum() > 1)
         now = float(problem.speedups[row, several, gpus])
         factor = float(problem.restart_factors[row])
@@ -74,7 +101,8 @@ class Explanation:
         }
         if gpus:
             numbers["speedup_fewer"] = self._scale * self._best_speedup(row, self._fewer(row))
-        if (more := self._more(row)) <= limit:
+        more = self._more(row)
+        if more <= limit:
             numbers["speedup_more"] = self._scale * self._best_speedup(row, more)
             numbers["worth_more"] = self._scale * self._worth(row, more)
         return numbers
@@ -90,19 +118,19 @@ class Explanation:
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
         if "speedup_more" not in numbers:
-            return Reason("at-limit", numbers) if numbers["gpus"] else _waits_for_minimum(numbers)
+            return Reason(AT_LIMIT, numbers) if numbers["gpus"] else _waits_for_minimum(numbers)
         if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
-            return Reason("no-gain", numbers)
+            return Reason(NO_GAIN, numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
-            return Reason("restart-penalty", numbers)
+            return Reason(RESTART_PENALTY, numbers)
         if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
             return _waits_for_minimum(numbers)
         other = None if numbers["gpus_free"] else self._least_missed(row)
         if other is None:
-            return Reason("gpus-left" if numbers["gpus_free"] else "cluster-full", numbers)
+            return Reason(GPUS_LEFT if numbers["gpus_free"] else CLUSTER_FULL, numbers)
         numbers["fitness"] = self._answer.fitness
         numbers["fitness_exchange"] = self._fitness_exchange(row, other)
-        return Reason("cluster-full", numbers, (self._problem.job_ids[other],))
+        return Reason(CLUSTER_FULL, numbers, (self._problem.job_ids[other],))
 
     def _best_speedup(self, row: int, gpus: int) -> float:
         """Return the larger scaled speedup with `gpus` GPUs: on one node or on several."""
@@ -113,11 +141,11 @@ class Explanation:
 
     def _worth(self, row: int, gpus: int) -> float:
         """Return the scaled speedup after a restart, or without one if the number of GPUs stays."""
-        worth = self._best_speedup(row, gpus) * float(self._problem.restart_factors[row])
+        speedup = self._best_speedup(row, gpus) * float(self._problem.restart_factors[row])
         if gpus == self._before[row]:
             spread = int((self._problem.placements[row] > 0).sum() > 1)
-            worth = max(worth, float(self._problem.speedups[row, spread, gpus]))
-        return worth
+            speedup = max(speedup, float(self._problem.speedups[row, spread, gpus]))
+        return speedup
 
     @cached_property
     def _logs(self) -> NDArray[np.float64]:
@@ -131,11 +159,11 @@ class Explanation:
 
     def _least_missed(self, row: int) -> int | None:
         """Return the job whose loss of a GPU lowers the fitness least, or None."""
-        others = self._gpus > 0
-        others[row] = False
-        if not others.any():
+        holders = self._gpus > 0
+        holders[row] = False
+        if not holders.any():
             return None
-        return int(np.where(others, self._losses, np.inf).argmin())
+        return int(np.where(holders, self._losses, np.inf).argmin())
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
@@ -143,7 +171,8 @@ class Explanation:
         power = self._problem.fairness_power
         if power == 0.0:
             return self._logs - self._logs_fewer
-        now, fewer = power * self._logs, power * self._logs_fewer
+        now = power * self._logs
+        fewer = power * self._logs_fewer
         # Relative to the largest term, so that nothing overflows. Terms that are negligible beside the largest term
         # have no effect.
         largest = max(float(now.max()), float(fewer.max()))
@@ -162,4 +191,4 @@ class Explanation:
 
 def _waits_for_minimum(numbers: Mapping[str, float]) -> Reason:
     """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
-    return Reason("no-least-left", {"gpus_left": numbers["gpus_free"]})
+    return Reason(NO_LEAST_LEFT, {"gpus_left": numbers["gpus_free"]})

@@ -47,12 +47,13 @@ class GeneticSearch:
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, least in {"population": 1, "generations": 0, "threads": 1}.items():
-            check_range(f"{name} of the genetic search", getattr(self, name), least=least, whole=True)
+        for name, lowest in {"population": 1, "generations": 0, "threads": 1}.items():
+            check_range(f"{name} of the genetic search", getattr(self, name), least=lowest, whole=True)
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found, without a bound."""
-        seed, size = np.uint64(rng.integers(2**63)), self.population
+        seed = np.uint64(rng.integers(2**63))
+        size = self.population
         data = Data(
             problem.placements.astype(np.int16),
             problem.log_values(),
@@ -70,15 +71,19 @@ class GeneticSearch:
         breeder = breed if threads == 1 else breed_in_threads
         first = self._first_members(problem)
         pool, objectives = np.concatenate([first, first]), np.empty((2 * size, 2))  # members, then their children
-        rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
+        rank = np.zeros(size, dtype=np.int64)
+        crowding = np.zeros(size)
         evaluate_first(pool[:size], data, seed, objectives)
         order = survivors(objectives[:size], size, rank, crowding)
-        pool[:size], objectives[:size] = pool[order], objectives[order]
+        pool[:size] = pool[order]
+        objectives[:size] = objectives[order]
         for generation in range(1, self.generations + 1):
             breeder(pool, rank, crowding, data, np.uint64(_stream(seed, generation)), objectives)
             order = survivors(objectives, size, rank, crowding)
-            pool[:size], objectives[:size] = pool[order], objectives[order]
-        self._members, self._job_ids = pool[:size].copy(), problem.job_ids
+            pool[:size] = pool[order]
+            objectives[:size] = objectives[order]
+        self._members = pool[:size].copy()
+        self._job_ids = problem.job_ids
         fittest = int(np.argmax(objectives[:size, 0]))
         return Answer(with_idle_gpus(problem, pool[fittest].astype(np.int64)), float(objectives[fittest, 0]))
 
@@ -94,8 +99,9 @@ class GeneticSearch:
         members = np.zeros(shape, dtype=np.int16)
         rows = {job_id: row for row, job_id in enumerate(self._job_ids)}
         for row, job_id in enumerate(problem.job_ids):
-            if (known := rows.get(job_id)) is not None:
-                members[:, row] = self._members[:, known]
+            previous_row = rows.get(job_id)
+            if previous_row is not None:
+                members[:, row] = self._members[:, previous_row]
         members[-1] = problem.placements
         return members
 
@@ -139,12 +145,15 @@ def breed_in_threads(pool, rank, crowding, data, seed, objectives):  # type: ign
 @helper
 def _make_child(i, pool, rank, crowding, data, seed, objectives):  # type: ignore[no-untyped-def]
     """Write the child with index i and its objectives: crossover of two members, mutation and repair."""
-    size, num_jobs = len(rank), pool.shape[1]
+    size = len(rank)
+    num_jobs = pool.shape[1]
     state = np.array([_stream(seed, i)])
     child = pool[size + i]
-    mother, father = _tournament(rank, crowding, state), _tournament(rank, crowding, state)
+    mother = _tournament(rank, crowding, state)
+    father = _tournament(rank, crowding, state)
     cut = _below(state, num_jobs + 1)
-    child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
+    child[:cut] = pool[mother, :cut]
+    child[cut:] = pool[father, cut:]
     mutate(child, data.placements, data.gpus_per_node, state)
     repair(child, data, state)
     evaluate(child, data, objectives[size + i])
@@ -163,7 +172,8 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
                     member[j, n] = 0
     base = 1.0 / num_jobs  # probability that a job grows on a node
     for n in range(num_nodes):
-        used, residents = 0, 0
+        used = 0
+        residents = 0
         for j in range(num_jobs):
             used += member[j, n]
             residents += member[j, n] > 0
@@ -180,7 +190,9 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 @helper
 def repair(member, data, state):  # type: ignore[no-untyped-def]
     """Make a member feasible: one multi-node job per node, no job outside its limits, no node over its capacity."""
-    gpus_per_node, fewest, max_replicas = data.gpus_per_node, data.fewest, data.max_replicas
+    gpus_per_node = data.gpus_per_node
+    fewest = data.fewest
+    max_replicas = data.max_replicas
     num_jobs, num_nodes = member.shape
     if data.avoid_interference:
         taken = np.zeros(num_nodes, dtype=np.bool_)
@@ -202,18 +214,18 @@ def repair(member, data, state):  # type: ignore[no-untyped-def]
             total += member[j, n]
         if total <= max_replicas[j]:
             continue
-        left = max_replicas[j]
+        room = max_replicas[j]
         for i in range(num_nodes):
             other = i + _below(state, num_nodes - i)
             order[i], order[other] = order[other], order[i]
             n = order[i]
-            member[j, n] = min(member[j, n], left)
-            left -= member[j, n]
+            member[j, n] = min(member[j, n], room)
+            room -= member[j, n]
     for n in range(num_nodes):
-        left = gpus_per_node[n]
+        room = gpus_per_node[n]
         for j in range(num_jobs):
-            member[j, n] = min(member[j, n], left)
-            left -= member[j, n]
+            member[j, n] = min(member[j, n], room)
+            room -= member[j, n]
     for j in range(num_jobs):
         total = 0
         for n in range(num_nodes):
@@ -226,12 +238,16 @@ def repair(member, data, state):  # type: ignore[no-untyped-def]
 @helper
 def evaluate(member, data, objectives):  # type: ignore[no-untyped-def]
     """Write a member's fitness and its mean speedup."""
-    placements, values, speedups = data.placements, data.values, data.speedups
+    placements = data.placements
+    values = data.values
+    speedups = data.speedups
     num_jobs, num_nodes = member.shape
     logs = np.empty(num_jobs)
     total = 0.0
     for j in range(num_jobs):
-        replicas, nodes, changed = 0, 0, 0
+        replicas = 0
+        nodes = 0
+        changed = 0
         for n in range(num_nodes):
             replicas += member[j, n]
             nodes += member[j, n] > 0
@@ -259,7 +275,8 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
         # In this order, a front dominates i exactly if its largest second objective so far is at least that of i.
         # These records fall from front to front, so bisection finds the first front that does not dominate i. An
         # equal member counts as dominated, so that copies of a good member do not displace all other members.
-        low, high = 0, fronts
+        low = 0
+        high = fronts
         while low < high:
             middle = (low + high) // 2
             if best_second[middle] >= objectives[i, 1]:
@@ -272,7 +289,8 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     distance = _crowding(objectives, front, by_fitness, fronts)
     order = np.argsort(-distance, kind="mergesort")
     order = order[np.argsort(front[order], kind="mergesort")][:size]
-    rank[:], crowding[:] = front[order], distance[order]
+    rank[:] = front[order]
+    crowding[:] = distance[order]
     return order
 
 
@@ -290,7 +308,8 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
     distance = np.zeros(count)
     span0 = max(objectives[:, 0].max() - objectives[:, 0].min(), 1e-300)
     span1 = max(objectives[:, 1].max() - objectives[:, 1].min(), 1e-300)
-    before, last = np.full(fronts, -1), np.full(fronts, -1)
+    before = np.full(fronts, -1)
+    last = np.full(fronts, -1)
     for i in by_fitness:
         f = front[i]
         middle = last[f]
@@ -300,7 +319,8 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
             start = before[f]
             distance[middle] = (objectives[start, 0] - objectives[i, 0]) / span0
             distance[middle] += (objectives[i, 1] - objectives[start, 1]) / span1
-        before[f], last[f] = middle, i
+        before[f] = middle
+        last[f] = i
     for f in range(fronts):
         distance[last[f]] = np.inf
     return distance
@@ -309,7 +329,8 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
 @helper
 def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
     """Return the better of two random members: the one in the lower front, then in the sparser region."""
-    a, b = _below(state, rank.size), _below(state, rank.size)
+    a = _below(state, rank.size)
+    b = _below(state, rank.size)
     if rank[a] != rank[b]:
         return a if rank[a] < rank[b] else b
     return a if crowding[a] >= crowding[b] else b
@@ -318,8 +339,13 @@ def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
 # A random stream is one word of state. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators"
 # (OOPSLA '14), SplitMix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11), np.uint64(32)
+_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2 = np.uint64(0x94D049BB133111EB)
+_S30 = np.uint64(30)
+_S27 = np.uint64(27)
+_S31 = np.uint64(31)
+_S11 = np.uint64(11)
+_S32 = np.uint64(32)
 
 
 @helper

@@ -1,4 +1,26 @@
-"""Annealing over whole rows: a job takes a row, and evicted jobs take rows on the GPUs that are left."""
+"""Annealing over whole rows: a job takes a row, and evicted jobs take rows on the GPUs that are left.
+
+A `Packing` is a full allocation: each job has a row, GPUs on some nodes, possibly none. `anneal` maintains three things
+beside it. The `Journal` contains the rows that the present move has touched, as they were before. `Best` contains the
+best rows so far, and the list of jobs whose present rows differ from them. `Best.sums` are the present scores by block.
+
+Invariants between two moves: the journal is empty; no job waits for a row; the packing is feasible, so no node has more
+GPUs in use than it has, and with avoidance of interference at most one multi-node job is on a node; every row that
+differs from the best one is listed in `Best.changed`.
+
+A move has this order:
+
+1. Of two random jobs, the job that is further from its ideal score loses its row and claims another row. The jobs
+   that hold the GPUs of this row are evicted and wait.
+2. The waiting jobs take rows in random order. As long as a chain lasts, they may evict further jobs.
+3. The touched jobs, and two random ones, take free GPUs if these score more.
+4. The move is accepted or undone as a whole, and the journal is emptied.
+
+The traps: the best rows are copied only before a move that makes them worse, so after an improvement `Best` is out of
+date, and the packing itself is the best one (`saved` is False). A job must be recorded in the journal before its row is
+cleared, because otherwise `_undo` cannot restore it. All functions here are compiled: they take and change arrays in
+place, and the order of their draws from `rng` determines the results.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +95,13 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
         kind, gpus, _ = choose(fixed, packing, j, PRICED)
         if fixed.single[j, wanted[j]] >= fixed.several[j, wanted[j]]:
             if best_fit(packing, wanted[j], FIRST_NODE, True) >= 0:
-                kind, gpus = SINGLE, wanted[j]
+                kind = SINGLE
+                gpus = wanted[j]
         else:
             pool, pool_nodes = free_pool(packing)
             if pool_nodes > 1 and pool >= wanted[j]:
-                kind, gpus = SEVERAL, wanted[j]
+                kind = SEVERAL
+                gpus = wanted[j]
         place(fixed, packing, j, kind, gpus, FIRST_NODE)
 
 
@@ -95,7 +119,8 @@ def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
     """Let every job that gains from free GPUs take them."""
     for i in range(len(packing.scores)):
-        journal.size[0], journal.size[1] = 0, 0
+        journal.size[0] = 0
+        journal.size[1] = 0
         _regrow(fixed, packing, journal, i, rng)
         _close(journal)
 
@@ -155,7 +180,8 @@ def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: igno
     for block in range(len(best.sums)):
         _sum_block(packing, best, block)
     best_total = _total(best)
-    total, saved = best_total, True
+    total = best_total
+    saved = True
     cooling = (cold / hot) ** (1.0 / max(moves, 1)) if hot > 0.0 else 0.0
     temperature = hot
     for _ in range(moves):
@@ -167,7 +193,8 @@ def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: igno
                 # Copy the best rows only before a move that makes them worse. This move is then undone.
                 _undo(packing, journal, fixed)
                 _save(packing, best)
-                best_total, saved = total, True
+                best_total = total
+                saved = True
             else:
                 _note_changes(packing, journal, best)
                 total = _total(best)
@@ -217,7 +244,8 @@ def _save(packing, best):  # type: ignore[no-untyped-def]
         best.is_changed[j] = False
         best.node_count[j] = packing.node_count[j]
         for i in range(packing.node_count[j]):
-            best.nodes[j, i], best.gpus[j, i] = packing.nodes[j, i], packing.gpus[j, i]
+            best.nodes[j, i] = packing.nodes[j, i]
+            best.gpus[j, i] = packing.gpus[j, i]
     best.change_count[0] = 0
 
 
@@ -228,9 +256,12 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
     Of two random jobs the move takes the job that is further from its ideal. Some of the evicted jobs evict further
     jobs.
     """
-    num_jobs, num_nodes = len(packing.scores), len(packing.free)
-    journal.size[0], journal.size[1] = 0, 0
-    j, rival = draw_below(rng, num_jobs), draw_below(rng, num_jobs)
+    num_jobs = len(packing.scores)
+    num_nodes = len(packing.free)
+    journal.size[0] = 0
+    journal.size[1] = 0
+    j = draw_below(rng, num_jobs)
+    rival = draw_below(rng, num_jobs)
     if packing.losses[rival] > packing.losses[j]:
         j = rival
     _touch(packing, journal, j)
@@ -261,7 +292,8 @@ def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped
     """Give a row to a job without GPUs, a better row with a larger probability, and evict the jobs on its GPUs."""
     kinds, gpus, count = options
     option = int(count[j] * rng.random() ** SKEW)
-    kind, wanted = kinds[j, option], gpus[j, option]
+    kind = kinds[j, option]
+    wanted = gpus[j, option]
     start = draw_below(rng, len(packing.free))
     if kind == KEEP:
         _make_room_for_present(fixed, packing, journal, j, rng)
@@ -348,9 +380,12 @@ def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
         return
     if not journal.touched[j]:
         t = journal.size[0]
-        journal.jobs[t], journal.node_count[t], journal.scores[t] = j, journal.node_count[spare], score
+        journal.jobs[t] = j
+        journal.node_count[t] = journal.node_count[spare]
+        journal.scores[t] = score
         for i in range(journal.node_count[spare]):
-            journal.nodes[t, i], journal.gpus[t, i] = journal.nodes[spare, i], journal.gpus[spare, i]
+            journal.nodes[t, i] = journal.nodes[spare, i]
+            journal.gpus[t, i] = journal.gpus[spare, i]
         journal.touched[j] = True
         journal.size[0] = t + 1
     place(fixed, packing, j, kind, gpus, draw_below(rng, len(packing.free)))
@@ -368,10 +403,12 @@ def _touch(packing, journal, j):  # type: ignore[no-untyped-def]
 @inlined
 def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
     """Copy the row of a job into a slot of the journal."""
-    journal.jobs[slot], journal.node_count[slot] = j, packing.node_count[j]
+    journal.jobs[slot] = j
+    journal.node_count[slot] = packing.node_count[j]
     journal.scores[slot] = packing.scores[j]
     for i in range(packing.node_count[j]):
-        journal.nodes[slot, i], journal.gpus[slot, i] = packing.nodes[j, i], packing.gpus[j, i]
+        journal.nodes[slot, i] = packing.nodes[j, i]
+        journal.gpus[slot, i] = packing.gpus[j, i]
 
 
 @inlined
@@ -397,4 +434,5 @@ def _close(journal):  # type: ignore[no-untyped-def]
     """Empty the journal after a move."""
     for t in range(journal.size[0]):
         journal.touched[journal.jobs[t]] = False
-    journal.size[0], journal.size[1] = 0, 0
+    journal.size[0] = 0
+    journal.size[1] = 0

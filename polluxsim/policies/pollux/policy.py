@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, nan
@@ -14,11 +13,12 @@ from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.hardware.placements import JobId, num_replicas
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
-from polluxsim.policies.pollux.one_type import cut_to_one_type, with_like_nodes
+from polluxsim.policies.pollux.one_type import LikeNodes
 from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as_of, build_problem, placements_of
 
 # Searches by their number of threads.
@@ -27,18 +27,9 @@ SEARCHES: Mapping[str, Callable[[int], Search]] = {
     "genetic": lambda threads: GeneticSearch(threads=threads),
 }
 
-FORMER_SEARCHES = {"exact": "annealing"}
-"""Present names of searches by former name, which still work with a warning."""
-
 
 def search_named(name: str, threads: int = 1) -> Search:
     """Return a new search. Raise an `InvalidConfigError` if there is no search of this name."""
-    if name in FORMER_SEARCHES:
-        present = FORMER_SEARCHES[name]
-        warnings.warn(
-            f"policy.search={name} is now called {present}; the old name goes away", FutureWarning, stacklevel=4
-        )
-        name = present
     check_choice("policy.search", name, SEARCHES)
     return SEARCHES[name](threads)
 
@@ -47,7 +38,7 @@ FORESIGHT = 600.0  # time ahead for which the policy tries to prove that no chan
 
 
 @dataclass
-class Pollux:
+class Pollux(Policy):
     """Co-adaptive, goodput-optimised allocation.
 
     Parameters
@@ -104,9 +95,9 @@ class Pollux:
             return Decision({})
         if len(view.types) == 1:
             return self._allocate(view, rng)
-        like, owners = with_like_nodes(view)
-        decision = self._allocate(like, rng)
-        return replace(decision, allocation=cut_to_one_type(view, decision.allocation, owners))
+        nodes = LikeNodes()
+        decisions = {name: self._allocate(part, rng) for name, part in nodes.parts(view).items()}
+        return nodes.merge(view, decisions)
 
     def _problem(self, view: ClusterView) -> Problem:
         return build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
@@ -157,12 +148,13 @@ class _WorkEstimates:
     def take_note(self, view: ClusterView) -> None:
         """Record the work of the jobs in the view, and estimate the work of the jobs that ended."""
         for job_id, end in view.changes.ended.items():
-            if (seen := self._last_seen.pop(job_id, None)) is not None:
-                done = seen.trained + seen.rate * (end - seen.time)
-                self._totals.setdefault(seen.application, []).append(done)
+            last_seen = self._last_seen.pop(job_id, None)
+            if last_seen is not None:
+                done = last_seen.trained + last_seen.rate * (end - last_seen.time)
+                self._totals.setdefault(last_seen.application, []).append(done)
         for job in view.jobs:
-            seen = self._last_seen[job.job_id] = _LastSeen(job.application, job.trained, _rate(job), view.time)
-            self._most[seen.application] = max(self._most.get(seen.application, 0.0), seen.trained)
+            last_seen = self._last_seen[job.job_id] = _LastSeen(job.application, job.trained, _rate(job), view.time)
+            self._most[last_seen.application] = max(self._most.get(last_seen.application, 0.0), last_seen.trained)
 
     def left(self, job: JobView) -> float:
         """Return the remaining work of a job [M0-equivalent examples].
@@ -237,16 +229,19 @@ class PolluxByRemaining(Pollux):
         # Remaining time on the fair share. It is unknown for a job that has not run, and for the jobs of an application
         # of which no job has run. Such a job gets the middle rank.
         works = [self._work(job) for job in jobs]
-        left = np.array([work / fair if work and fair else nan for work, fair in zip(works, goodputs, strict=True)])
-        known = np.isfinite(left)
-        times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)
+        times_left = np.array(
+            [work / fair if work and fair else nan for work, fair in zip(works, goodputs, strict=True)]
+        )
+        is_finite = np.isfinite(times_left)
+        times = np.where(is_finite, times_left, np.median(times_left[is_finite]) if is_finite.any() else 1.0)
         ranks = np.empty(len(jobs))
         ranks[np.argsort(-times, kind="stable")] = np.arange(1, len(jobs) + 1) / len(jobs)
-        if self.critical is not None and known.any():
+        if self.critical is not None and is_finite.any():
             speedups = problem.speedups * (view.num_gpus / len(view.gpus_per_node))
             # Remaining time on all GPUs that the job can use, and remaining GPU time on one GPU [s; GPU s].
-            alone, one_gpu = left / speedups.max(axis=(1, 2)), left / speedups[:, 0, 1]
-            last = known & (alone >= self.critical * one_gpu[known].sum() / view.num_gpus)
+            alone = times_left / speedups.max(axis=(1, 2))
+            one_gpu = times_left / speedups[:, 0, 1]
+            last = is_finite & (alone >= self.critical * one_gpu[is_finite].sum() / view.num_gpus)
             if last.any():
                 ranks[last] = ranks[last].mean()
         return ranks

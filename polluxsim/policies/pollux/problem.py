@@ -104,11 +104,13 @@ def log_values(speedups, factors):  # type: ignore[no-untyped-def]
         for changed in range(2):
             factor = factors[j] if changed else 1.0
             for several in range(kinds):
-                before, log = -1.0, 0.0
+                before = -1.0
+                log = 0.0
                 for k in range(counts):
                     value = speedups[j, several, k] * factor + SPEEDUP_FLOOR
                     if value != before:  # beyond the limit of a job, all counts have equal values
-                        before, log = value, np.log(value)
+                        before = value
+                        log = np.log(value)
                     logs[j, changed, several, k] = log
     return logs
 
@@ -122,10 +124,12 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
     """
     # Relative to the mean of the logarithms, so that values near 1 keep their digits if the power is small.
     middle = logs.sum() / logs.size
-    farthest, largest = 0.0, -np.inf
+    farthest = 0.0
+    largest = -np.inf
     for log in logs:
         exponent = power * (log - middle)
-        farthest, largest = max(farthest, abs(exponent)), max(largest, exponent)
+        farthest = max(farthest, abs(exponent))
+        largest = max(largest, exponent)
     total = 0.0
     if farthest < 1.0:
         for log in logs:
@@ -168,29 +172,30 @@ class SpeedupTables:
         its first fit a job's speedup is linear in its GPUs. Beyond the limit of a job, speedups are 0.
         Source: artifact of Pollux (OSDI '21).
         """
-        num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
+        num_gpus = view.num_gpus
+        num_nodes = len(view.gpus_per_node)
         share = math.ceil(num_gpus / len(jobs))
         present = {job.job_id for job in jobs}
-        self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
+        self._goodputs = {job_id: remembered for job_id, remembered in self._goodputs.items() if job_id in present}
         limits = [min(most_gpus(job), num_gpus) for job in jobs]
         # The present GPUs of a job count too, because its limit may have fallen below them.
         widest = max(*limits, *(num_replicas(job.placement) for job in jobs))
         speedups = np.zeros((len(jobs), 2, widest + 1))
-        for row, job, most in zip(speedups, jobs, limits, strict=True):
+        for row, job, limit in zip(speedups, jobs, limits, strict=True):
             if job.goodput is None:
-                row[:, : most + 1] = np.arange(most + 1) / share
+                row[:, : limit + 1] = np.arange(limit + 1) / share
                 continue
-            known = self._goodputs.get(job.job_id)
-            if known is None or known.model is not job.goodput:
-                known = self._goodputs[job.job_id] = _Speedups(job.goodput, known)
-            row[:, : most + 1] = known.over(share, most)
+            remembered = self._goodputs.get(job.job_id)
+            if remembered is None or remembered.model is not job.goodput:
+                remembered = self._goodputs[job.job_id] = _Speedups(job.goodput, remembered)
+            row[:, : limit + 1] = remembered.over(share, limit)
         speedups *= num_nodes / num_gpus
         return speedups
 
     def fair_goodput(self, job_id: JobId) -> float | None:
         """Return a job's goodput on its fair share when last built [M0-equivalent examples/s]; None before its fit."""
-        known = self._goodputs.get(job_id)
-        return None if known is None else known.fair
+        remembered = self._goodputs.get(job_id)
+        return None if remembered is None else remembered.fair
 
 
 class _Speedups(KnownGoodputs):
@@ -201,7 +206,8 @@ class _Speedups(KnownGoodputs):
         limits = model.application
         self._most = limits.max_batch_size // limits.min_atomic_batch_size
         # GPUs of the fair share at the last call of `over`, and the goodput on them [M0-equivalent examples/s].
-        self._share, self.fair = 0, 0.0
+        self._share = 0
+        self.fair = 0.0
 
     def over(self, share: int, max_replicas: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""
@@ -270,15 +276,16 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
     filled = allocation.copy()
     free = problem.gpus_per_node - filled.sum(axis=0)
     for row in np.flatnonzero(indifferent).tolist():
-        fewest, limit = int(problem.fewest[row]), int(problem.max_replicas[row])
-        most = min(limit, int(free.max()))
-        speedups = problem.speedups[row, 0, : most + 1].copy()
+        fewest = int(problem.fewest[row])
+        limit = int(problem.max_replicas[row])
+        most_gpus = min(limit, int(free.max()))
+        speedups = problem.speedups[row, 0, : most_gpus + 1].copy()
         speedups[1:fewest] = 0.0
         gpus = int(speedups.argmax())
         if gpus:
             node = int(np.where(free >= gpus, free, free.max() + 1).argmin())
             filled[row, node] = gpus
-        elif most < fewest <= limit and problem.speedups[row, 1, fewest] > 0.0:
+        elif most_gpus < fewest <= limit and problem.speedups[row, 1, fewest] > 0.0:
             filled[row] = _on_several_nodes(problem, filled, free, fewest)
         free -= filled[row]
     return filled

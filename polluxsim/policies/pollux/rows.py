@@ -18,18 +18,24 @@ from polluxsim.common.kernels import inlined, kernel
 
 # Kernels would be compiled again for each literal argument; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.
-KEEP, SINGLE, SEVERAL = np.int64(0), np.int64(1), np.int64(2)
+KEEP = np.int64(0)
+SINGLE = np.int64(1)
+SEVERAL = np.int64(2)
 
 # Levels of the price of a GPU: none, and the worth of one more.
-FREE, PRICED = np.int64(0), np.int64(1)
+FREE = np.int64(0)
+PRICED = np.int64(1)
 
 FIRST_NODE = np.int64(0)
 NOTHING = np.int64(0)
 
 # A set of nodes has one bit for each node, in words of this size.
 WORD = 64
-ZERO, ONE = np.uint64(0), np.uint64(1)
-TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.uint64(32)
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO_POWER_32 = np.uint64(2**32)
+LOW_BITS = np.uint64(2**32 - 1)
+HALF_WORD = np.uint64(32)
 
 
 class Round(NamedTuple):
@@ -83,17 +89,20 @@ def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
     """
     choice = np.full(scores.shape, -1, dtype=np.int32)
     for j in range(len(scores)):
-        best, wanted = -np.inf, -1
+        best = -np.inf
+        wanted = -1
         for k in range(fewest, scores.shape[1]):
             if scores[j, k] - price * k > best:
-                best, wanted = scores[j, k] - price * k, k
+                best = scores[j, k] - price * k
+                wanted = k
             choice[j, k] = wanted
     return choice
 
 
 def empty_packing(fixed: Round, width: int) -> Packing:
     """Return the packing in which no job has GPUs. No job has a score before `settle` runs for it."""
-    num_jobs, num_nodes = len(fixed.keep), len(fixed.gpus_per_node)
+    num_jobs = len(fixed.keep)
+    num_nodes = len(fixed.gpus_per_node)
     largest = int(fixed.gpus_per_node.max())
     like = np.zeros((2, largest + 1, -(-num_nodes // WORD)), dtype=np.uint64)
     for node, gpus in enumerate(fixed.gpus_per_node.tolist()):
@@ -145,7 +154,8 @@ def draw_below(rng, end):  # type: ignore[no-untyped-def]
 @inlined
 def _transfer(packing, n, free, has_owner, free_after, has_owner_after):  # type: ignore[no-untyped-def]
     """Move a node from its set of like nodes to another."""
-    word, bit = n >> 6, ONE << np.uint64(n & 63)
+    word = n >> 6
+    bit = ONE << np.uint64(n & 63)
     packing.like[has_owner, free, word] &= ~bit
     packing.like_count[has_owner, free] -= 1
     packing.like[has_owner_after, free_after, word] |= bit
@@ -179,7 +189,8 @@ def clear(packing, j):  # type: ignore[no-untyped-def]
     """Take all GPUs from a job; its score is out of date until `settle` runs."""
     for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
-        free, has_owner = packing.free[n], 1 if packing.owner[n] >= 0 else 0
+        free = packing.free[n]
+        has_owner = 1 if packing.owner[n] >= 0 else 0
         if packing.owner[n] == j:
             packing.owner[n] = -1
         packing.free[n] = free + packing.gpus[j, i]
@@ -266,7 +277,8 @@ def _most_free(packing):  # type: ignore[no-untyped-def]
 @inlined
 def free_pool(packing):  # type: ignore[no-untyped-def]
     """Return the free GPUs for a multi-node job, and the number of their nodes."""
-    pool, nodes = 0, 0
+    pool = 0
+    nodes = 0
     for free in range(1, packing.like_count.shape[1]):
         pool += free * packing.like_count[0, free]
         nodes += packing.like_count[0, free]
@@ -276,37 +288,46 @@ def free_pool(packing):  # type: ignore[no-untyped-def]
 @inlined
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
     """Return the best placement of a job without GPUs on the free GPUs: kind, GPUs, and score after cost."""
-    largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
-    most, price = fixed.single.shape[1] - 1, fixed.price[level]
-    gpus = fixed.single_choice[level, j, min(largest, most)]
-    kind, best = SINGLE, fixed.single[j, gpus] - price * gpus
+    largest = _most_free(packing)
+    (pool, pool_nodes) = free_pool(packing)
+    most_gpus = fixed.single.shape[1] - 1
+    price = fixed.price[level]
+    gpus = fixed.single_choice[level, j, min(largest, most_gpus)]
+    kind = SINGLE
+    best = fixed.single[j, gpus] - price * gpus
     if pool_nodes > 1:
-        more = fixed.several_choice[level, j, min(pool, most)]
+        more = fixed.several_choice[level, j, min(pool, most_gpus)]
         if more >= 0 and fixed.several[j, more] - price * more > best:
-            kind, gpus, best = SEVERAL, more, fixed.several[j, more] - price * more
+            kind = SEVERAL
+            gpus = more
+            best = fixed.several[j, more] - price * more
     present = fixed.present_total[j]
     if fixed.keep[j] - price * present >= best and present_fits(fixed, packing, j):
-        kind, gpus, best = KEEP, present, fixed.keep[j] - price * present
+        kind = KEEP
+        gpus = present
+        best = fixed.keep[j] - price * present
     return kind, gpus, best
 
 
 @inlined
 def best_new_score(fixed, packing, j):  # type: ignore[no-untyped-def]
     """Return the best score of a job on a new row, which may use its own GPUs and free GPUs."""
-    largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
+    largest = _most_free(packing)
+    (pool, pool_nodes) = free_pool(packing)
     for i in range(packing.node_count[j]):
-        n, own = packing.nodes[j, i], packing.gpus[j, i]
-        largest = max(largest, packing.free[n] + own)
+        n = packing.nodes[j, i]
+        own_gpus = packing.gpus[j, i]
+        largest = max(largest, packing.free[n] + own_gpus)
         if packing.owner[n] == j:
-            pool += packing.free[n] + own
+            pool += packing.free[n] + own_gpus
             pool_nodes += 1
         elif packing.owner[n] < 0:
-            pool += own
+            pool += own_gpus
             pool_nodes += packing.free[n] == 0
-    most = fixed.single.shape[1] - 1
-    best = fixed.single[j, fixed.single_choice[FREE, j, min(largest, most)]]
+    most_gpus = fixed.single.shape[1] - 1
+    best = fixed.single[j, fixed.single_choice[FREE, j, min(largest, most_gpus)]]
     if pool_nodes > 1:
-        more = fixed.several_choice[FREE, j, min(pool, most)]
+        more = fixed.several_choice[FREE, j, min(pool, most_gpus)]
         if more >= 0:
             best = max(best, fixed.several[j, more])
     return best
@@ -320,7 +341,8 @@ def reorder_residents(packing, j):  # type: ignore[no-untyped-def]
         last = packing.resident_count[n] - 1
         for r in range(last):
             if packing.residents[n, r] == j:
-                packing.residents[n, r], packing.residents[n, last] = packing.residents[n, last], j
+                packing.residents[n, r] = packing.residents[n, last]
+                packing.residents[n, last] = j
                 break
 
 
@@ -353,14 +375,15 @@ def best_fit(packing, gpus, start, with_owned):  # type: ignore[no-untyped-def]
 @inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never all on one node."""
-    num_nodes, left = len(packing.free), gpus
+    num_nodes = len(packing.free)
+    gpus_left = gpus
     # The node of which the job takes only a part; there is at most one, the first node.
     part = -1
-    while left > 0:
+    while gpus_left > 0:
         if packing.node_count[j] > 0:
-            n = best_fit(packing, left, start, False)
+            n = best_fit(packing, gpus_left, start, False)
             if n >= 0 and n != part:
-                put(packing, j, n, left)
+                put(packing, j, n, gpus_left)
                 return
         largest = packing.like_count.shape[1] - 1
         while largest > 0 and packing.like_count[0, largest] - (part >= 0 and packing.free[part] == largest) == 0:
@@ -371,11 +394,11 @@ def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
         for _ in range(packing.like_count[0, largest]):
             n = next_like(packing, largest, n, False)
             if n != part:
-                take = min(largest, left if packing.node_count[j] > 0 else left - 1)
+                take = min(largest, gpus_left if packing.node_count[j] > 0 else gpus_left - 1)
                 put(packing, j, n, take)
-                left -= take
+                gpus_left -= take
                 if take < largest:
                     part = n
-                if left < largest:
+                if gpus_left < largest:
                     break
             n = n + 1 if n + 1 < num_nodes else 0

@@ -24,7 +24,7 @@ SMALL_EXPONENT = 1e-2
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScoreScale:
     """How logarithms of speedups become scores, and a sum of scores a fitness.
 
     The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of
@@ -43,12 +43,12 @@ class Scale:
     def fitness(self, total: float, num_jobs: int) -> float:
         """Return the fitness of `num_jobs` jobs whose scores sum to `total`.
 
-        >>> round(Scale(-1.0, 0.0, near_zero=False).fitness(-1.25, 2), 6)
+        >>> round(ScoreScale(-1.0, 0.0, near_zero=False).fitness(-1.25, 2), 6)
         1.6
         """
         return float(_fitness(total / num_jobs, self.power, self.offset, self.near_zero))
 
-    def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
+    def refocused(self, logs: NDArray[np.float64]) -> ScoreScale | None:
         """Return a scale for an answer with these logarithms, shape (J,); None if it already fits.
 
         With p < 0 the largest term decides. If a term was cut, or vanished, other answers look equally good.
@@ -58,14 +58,15 @@ class Scale:
         largest = float((self.power * logs).max())
         if LEAST_EXPONENT <= largest - self.offset <= LARGEST_EXPONENT:
             return None
-        return Scale(self.power, largest, near_zero=False)
+        return ScoreScale(self.power, largest, near_zero=False)
 
 
 @kernel
 def _scores(logs, power, offset, near_zero):  # type: ignore[no-untyped-def]
     """Return the score of each logarithm, shape (n,), one by one: NumPy's exponentials depend on the processor."""
     scores = np.empty(logs.size)
-    before, score = np.nan, 0.0
+    before = np.nan
+    score = 0.0
     for i in range(logs.size):
         if logs[i] != before:
             before = logs[i]
@@ -101,13 +102,14 @@ class ScoreTables:
 def trim(problem: Problem) -> Problem:
     """Return an equal problem without the GPU counts that no job may have."""
     limits = np.minimum(problem.max_replicas, min(problem.speedups.shape[2] - 1, problem.gpus_per_node.sum()))
-    most = max(int(limits.max()), int(problem.placements.sum(axis=1).max()))
-    return replace(problem, speedups=problem.speedups[:, :, : most + 1], max_replicas=limits)
+    most_gpus = max(int(limits.max()), int(problem.placements.sum(axis=1).max()))
+    return replace(problem, speedups=problem.speedups[:, :, : most_gpus + 1], max_replicas=limits)
 
 
 def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
     """Return the scores of the jobs; values by [job, changed, several nodes, GPUs], shape (J, 2, 2, K + 1)."""
-    jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
+    jobs = np.arange(len(values))
+    gpus = np.arange(values.shape[3])
     present = problem.placements.sum(axis=1)
     spread = (problem.placements > 0).sum(axis=1) > 1
     allowed = (gpus == 0) | ((gpus >= problem.fewest[:, None]) & (gpus <= problem.max_replicas[:, None]))
@@ -118,7 +120,7 @@ def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
     return ScoreTables(keep, single, several)
 
 
-def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
+def choose_scale(logs: NDArray[np.float64], problem: Problem) -> ScoreScale:
     """Return a scale at which the terms that decide fit; logarithms have shape (J, 2, 2, K + 1).
 
     With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so
@@ -126,16 +128,17 @@ def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     """
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
-        return Scale(power, 0.0, near_zero=power != 0.0)
+        return ScoreScale(power, 0.0, near_zero=power != 0.0)
     tables = score_tables(problem, logs)
     best = pooled_scores(tables.keep, tables.single, tables.several, problem.placements.sum(axis=1))
     best = np.maximum.accumulate(best, axis=1) * power
     if power > 0:
-        return Scale(power, float(best.max()), near_zero=False)
-    low, high = float(best.min(axis=1).max()), float(best.max())
+        return ScoreScale(power, float(best.max()), near_zero=False)
+    low = float(best.min(axis=1).max())
+    high = float(best.max())
     if (power * logs).max() - low <= LARGEST_EXPONENT:
-        return Scale(power, low, near_zero=False)
-    return Scale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
+        return ScoreScale(power, low, near_zero=False)
+    return ScoreScale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
 
 
 @kernel
@@ -197,7 +200,8 @@ def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     bound, wanted = _priced_bound(best, 0.0, num_gpus, gpus)
     if wanted <= num_gpus:
         return bound, 0.0, gpus
-    low, high = 0.0, 1e-300
+    low = 0.0
+    high = 1e-300
     for j in range(len(best)):
         high = max(high, _steepest(best, j))
     high *= 1.001
@@ -232,15 +236,19 @@ def _priced_bound(best, price, num_gpus, gpus):  # type: ignore[no-untyped-def]
     Where scores differ by many orders of magnitude, cost and revenue cancel to far less than their rounding, so what
     rounding may have taken is added.
     """
-    total, magnitude, asked = price * num_gpus, price * num_gpus, 0
+    total = price * num_gpus
+    magnitude = price * num_gpus
+    asked = 0
     for j in range(len(best)):
-        most, wanted = -np.inf, 0
+        highest = -np.inf
+        wanted = 0
         for k in range(best.shape[1]):
-            if best[j, k] - price * k > most:
-                most, wanted = best[j, k] - price * k, k
+            if best[j, k] - price * k > highest:
+                highest = best[j, k] - price * k
+                wanted = k
         gpus[j] = wanted
         asked += wanted
-        total += most
+        total += highest
         magnitude += abs(best[j, wanted]) + price * wanted
     return total + (len(best) + 4) * EPSILON * magnitude, asked
 
@@ -253,7 +261,8 @@ def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     Pisinger, "Knapsack Problems" (2004), ch. 11.
     """
     num_jobs = len(best)
-    reached, before = np.zeros(num_gpus + 1), np.empty(num_gpus + 1)
+    reached = np.zeros(num_gpus + 1)
+    before = np.empty(num_gpus + 1)
     choice = np.zeros((num_jobs, num_gpus + 1), dtype=np.int32)
     for j in range(num_jobs):
         before, reached = reached, before
@@ -267,8 +276,9 @@ def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
                 if before[g - k] + gain > reached[g]:
                     reached[g] = before[g - k] + gain
                     choice[j, g] = k
-    gpus, left = np.zeros(num_jobs, dtype=np.int64), num_gpus
+    gpus = np.zeros(num_jobs, dtype=np.int64)
+    gpus_left = num_gpus
     for j in range(num_jobs - 1, -1, -1):
-        gpus[j] = choice[j, left]
-        left -= gpus[j]
+        gpus[j] = choice[j, gpus_left]
+        gpus_left -= gpus[j]
     return reached[num_gpus], gpus

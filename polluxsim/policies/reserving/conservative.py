@@ -11,11 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.instants import has_come
-from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
-from polluxsim.policies.reserving.easy import Backfill, Limits
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind
+from polluxsim.policies.reserving.easy import Backfill
+from polluxsim.policies.reserving.limits import Limits
+from polluxsim.policies.reserving.node_timetable import NodeTimetable
 from polluxsim.policies.tools.free_gpus import FreeGpus, Timetable
-from polluxsim.policies.tools.pools import pool_per_type
+from polluxsim.policies.tools.gang_places import node_numbers
+from polluxsim.policies.tools.gangs import may_all_fit, start_all
+from polluxsim.policies.tools.held_by_limit import HeldByLimit, Stop
+from polluxsim.policies.tools.reason_kinds import LEFT, NOT_TOGETHER, RESERVED_TIME, RESERVING_UNITS, RUNS_ON
 
 
 class Reservation(NamedTuple):
@@ -24,14 +30,19 @@ class Reservation(NamedTuple):
     start: float  # [s]
     order: int  # position of the job in the order of submission
     job: JobView
+    placement: Placement  # reserved GPUs by node; empty if the GPUs of jobs may be anywhere
 
 
 class Reservations:
-    """The reservations of all waiting jobs, and the GPUs outside reservations."""
+    """The reservations of all waiting jobs, and the GPUs outside reservations.
 
-    def __init__(self, free: Timetable) -> None:
+    If the GPUs of jobs may be anywhere, their number in all is planned, otherwise those of each node.
+    """
+
+    def __init__(self, free: Timetable | NodeTimetable) -> None:
         self.free = free  # GPUs that are free apart from reservations
         self.of: dict[JobId, Reservation] = {}
+        self.stopped: dict[JobId, Stop] = {}  # jobs that have no reservation, because a limit stops them
         self._queue: list[Reservation] = []  # a heap
         self._made = 0  # number of reservations made so far
 
@@ -40,29 +51,60 @@ class Reservations:
 
         `order` is the position of the job in the order of submission, by default after all jobs with reservations.
         """
-        start = self.free.earliest(job.num_replicas, length)
-        if start < inf:
-            self.free.take(job.num_replicas, start, view.round_at(start + max(length, view.round_interval)))
+        start, placement = self._reserved(view, job, length)
         self._made += 1  # larger than the position of each earlier job
-        made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
-        heappush(self._queue, made)
+        reservation = Reservation(start, self._made if order is None else order, job, placement)
+        self.of[job.job_id] = reservation
+        heappush(self._queue, reservation)
+
+    def _reserved(self, view: ClusterView, job: JobView, length: float) -> tuple[float, Placement]:
+        """Take GPUs for a job, and return the start [s] and the placement of its reservation."""
+        placement: Placement = ()
+        if isinstance(self.free, Timetable):
+            start = self.free.earliest(job.num_replicas, length)
+        else:
+            start, placement = self.free.reserve(view.shape_of(job), length)
+        if start == inf:
+            return start, placement
+        end = view.round_at(start + max(length, view.round_interval))
+        if isinstance(self.free, Timetable):
+            self.free.take(job.num_replicas, start, end)
+        else:
+            self.free.take(placement, start, end)
+        return start, placement
 
     @classmethod
     def anew(cls, view: ClusterView, before: Reservations | None, limits: Limits) -> Reservations:
-        """Return new reservations for all waiting jobs, made in the order of their present reservations."""
-        starts = {job_id: reservation.start for job_id, reservation in before.of.items()} if before else {}
-        made = cls(Timetable(view.time, sum(view.free), limits.releases(view)))
-        for order, job in sorted(enumerate(view.waiting), key=lambda each: starts.get(each[1].job_id, inf)):
-            made.add(view, job, limits.limit(view, job), order)
-        return made
+        """Return new reservations for the waiting jobs that no limit stops, in the order of their present reservations.
 
-    def pop_due(self, now: float) -> list[JobView]:
-        """Remove the reservations that begin now; return their jobs in order of submission."""
+        A job whose reservation begins now counts as running for the limits of later jobs.
+        """
+        starts = {job_id: reservation.start for job_id, reservation in before.of.items()} if before else {}
+        releases = limits.releases(view)
+        if view.shape_rule.anywhere:
+            numbers = ((time, num_replicas(placement)) for time, placement in releases)
+            reservations = cls(Timetable(view.time, sum(view.free), numbers))
+        else:
+            reservations = cls(NodeTimetable(view.time, view.free, releases))
+        at_limits = HeldByLimit(view)
+        at_limits.add(view.running)
+        for order, job in sorted(enumerate(view.waiting), key=lambda each: starts.get(each[1].job_id, inf)):
+            stop = at_limits.stop(job)
+            if stop is not None:
+                reservations.stopped[job.job_id] = stop
+                continue
+            reservations.add(view, job, limits.limit(view, job), order)
+            if has_come(reservations.of[job.job_id].start, view.time):
+                at_limits.add([job])
+        return reservations
+
+    def pop_due(self, now: float) -> list[Reservation]:
+        """Remove the reservations that begin now, and return them in order of submission of their jobs."""
         due = []
         while has_come(self.next, now):
             due.append(heappop(self._queue))
             del self.of[due[-1].job.job_id]
-        return [each.job for each in sorted(due, key=lambda each: each.order)]
+        return sorted(due, key=lambda reservation: reservation.order)
 
     @property
     def next(self) -> float:
@@ -70,7 +112,6 @@ class Reservations:
         return self._queue[0].start if self._queue else inf
 
 
-@pool_per_type
 @dataclass
 class Conservative(Backfill):
     """Reserve GPUs for each job when it is submitted, at the earliest time that delays no earlier reservation.
@@ -92,56 +133,129 @@ class Conservative(Backfill):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose reservations begin now."""
         reserved = self._up_to_date(view)
-        starting = list(view.waiting) if reserved is None else reserved.pop_due(view.time)
-        free = FreeGpus(view.free if starting else ())
-        started = {job.job_id: free.pack(job.num_replicas) or () for job in starting}
+        if reserved is None:
+            starting = list(view.waiting)
+            started = start_all(view, starting) or {}
+        else:
+            due = reserved.pop_due(view.time)
+            starting = [reservation.job for reservation in due]
+            started = _placements(view, due)
         self._reserved = reserved if reserved and reserved.of else None
         # A job that exceeds its limit postpones reservations.
         until = min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf
         for job in starting:
             if started[job.job_id]:
-                self._limits.start(view, job)
+                self._limits.start(view, job, started[job.job_id])
             else:  # jobs shared GPUs before a fork, and one of them still has the GPUs that another one gave back
-                self._reserved, until = None, view.time
+                self._reserved = None
+                until = view.time
+        some_wait = len(started) < len(view.waiting)
+        view.limits.take_note(view.jobs, started, others_keep=True)
         return Decision(
             started,
             others_keep=True,
             valid_until=until,
-            outdated_by=Change.JOBS_OR_NODES if self._reserved else Change.ARRIVAL,
-            explain=lambda jobs: _reasons(view, starting, reserved.of if reserved else {}, jobs),
+            outdated_by=Change.JOBS_OR_NODES if self._reserved or some_wait else Change.ARRIVAL,
+            explain=lambda jobs: _reasons(view, started, reserved, jobs),
         )
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
-        """Return the reservations of all waiting jobs, or None if all of them can start now."""
-        changes, kept, limits = view.changes, self._reserved, self._limits
+        """Return the reservations of the waiting jobs, or None if all of them can start now.
+
+        Under limits, the reservations are made again at each decision, because each end may let other jobs start.
+        """
+        changes = view.changes
+        previous = self._reserved
+        limits = self._limits
         is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted or changes.altered)
         limits.take_note(view)
-        # Running jobs may hold more GPUs than they request, if an elastic policy ran before a fork.
-        if view.demand <= view.num_gpus and sum(job.num_replicas for job in view.waiting) <= sum(view.free):
+        # Nodes may be too full for a job, and running jobs hold more GPUs than they request if an elastic policy ran
+        # before a fork.
+        if may_all_fit(view) and start_all(view, view.waiting) is not None:
             return None
-        if kept is None or not is_as_planned or kept.next < view.time:  # both are times of rounds
+        is_limited = bool(view.limits.limits)
+        if previous is None or is_limited or not is_as_planned or previous.next < view.time:  # both are times of rounds
             # A fork may have placed a job ahead of others.
-            return Reservations.anew(view, None if changes.altered else kept, limits)
-        kept.free.forward(view.time)
+            return Reservations.anew(view, None if changes.altered else previous, limits)
+        previous.free.forward(view.time)
         for job in changes.arrived:
-            kept.add(view, job, limits.limit(view, job))
-        return kept
+            previous.add(view, job, limits.limit(view, job))
+        return previous
+
+
+def _placements(view: ClusterView, due: Sequence[Reservation]) -> dict[JobId, Placement]:
+    """Return the placements of jobs whose reservations begin now; () if the GPUs are not free."""
+    if not due:
+        return {}
+    free = FreeGpus(view.free)
+    placements: dict[JobId, Placement] = {}
+    for reservation in due:
+        placement = reservation.placement
+        if view.shape_rule.anywhere:
+            placement = free.pack(reservation.job.num_replicas) or ()
+        elif free.has(placement):
+            free.take(placement)
+        else:
+            placement = ()
+        placements[reservation.job.job_id] = placement
+    return placements
+
+
+def has_reservation(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether the job has a reservation for a later time."""
+    return reason.numbers.get("reserved_time", inf) > seen.time
+
+
+STARTS_NOW = ReasonKind(
+    "starts-now",
+    "The policy reserves GPUs for every job. The reservation of this job begins now: it gets its {gpus_needed:GPU}.",
+    RESERVING_UNITS,
+    "The reservation of a job begins.",
+)
+_NOT_NOW = (
+    "[nodes_left>=nodes_needed?, but an earlier reservation needs them, or they are not spread over nodes as the job "
+    f"needs them|nodes_needed?{NOT_TOGETHER}|gpus_left>=gpus_needed?, but an earlier reservation needs them]"
+)
+
+STARTS_BY = ReasonKind(
+    "starts-by",
+    f"The policy reserves GPUs for every job, and no job may delay an earlier reservation. This job needs "
+    f"{{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. {RESERVED_TIME}.",
+    RESERVING_UNITS,
+    "A job waits for its reservation.",
+    excuses_waiting=has_reservation,
+    promises_start="reserved_time",
+)
 
 
 def _reasons(
-    view: ClusterView, starting: Sequence[JobView], reserved: Mapping[JobId, Reservation], asked: Sequence[JobId]
+    view: ClusterView,
+    started: Mapping[JobId, Placement],
+    reservations: Reservations | None,
+    asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Return the reasons for the jobs in `asked`. Kinds: `runs-on`, `starts-now` and `starts-by`."""
-    needed = {job.job_id: job.num_replicas for job in starting}
-    left = sum(view.free) - sum(needed.values())
+    """Return the reasons for the jobs in `asked`."""
+    reserved = reservations.of if reservations else {}
+    stopped = reservations.stopped if reservations else {}
+    jobs_by_name = {job.job_id: job for job in view.waiting} if stopped else {}
+    free = FreeGpus(view.free)
+    for placement in started.values():
+        free.take(placement)
+    gpus_left = free.total
     reasons = {}
     for job_id in asked:
-        if job_id in needed:
-            reasons[job_id] = Reason("starts-now", {"gpus_needed": needed[job_id], "gpus_left": left})
+        if job_id in started:
+            numbers = {"gpus_needed": num_replicas(started[job_id]), "gpus_left": gpus_left}
+            reasons[job_id] = Reason(STARTS_NOW, numbers)
+        elif job_id in stopped:
+            reasons[job_id] = stopped[job_id].reason(jobs_by_name[job_id])
         elif job_id in reserved:
-            start, _, job = reserved[job_id]
+            start = reserved[job_id].start
+            job = reserved[job_id].job
             due = {"reserved_time": start} if start < inf else {}
-            reasons[job_id] = Reason("starts-by", {"gpus_needed": job.num_replicas, "gpus_left": left, **due})
+            nodes = node_numbers(view.shape_of(job), free.gpus)
+            needed = {"gpus_needed": job.num_replicas, "gpus_left": gpus_left, **nodes, **due}
+            reasons[job_id] = Reason(STARTS_BY, needed)
         else:
-            reasons[job_id] = Reason("runs-on", {})
+            reasons[job_id] = Reason(RUNS_ON, {})
     return reasons

@@ -14,15 +14,65 @@ import numpy as np
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Gpu, Gpus, JobId
 from polluxsim.models.stages import goes_beside
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import all_gpus
-from polluxsim.policies.tools.pools import pool_per_type
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
 from polluxsim.workloads.job import Job
 
 
-@pool_per_type
+def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether the idle GPUs that no job keeps are too few, the job keeps some, or another job does not fit.
+
+    The policy keeps GPUs for several jobs, and lets a job wait on the node where it keeps GPUs.
+    """
+    keeps_some = 0 < reason.numbers.get("gpus", 0) < job.num_replicas
+    gpus_of_guests = 0.0
+    for other in seen.jobs:
+        waits = other is not job and seen.waits(other)
+        if waits and other.reason is not None and other.reason.kind.name == KEEPS_GPUS.name:
+            gpus_of_guests += other.reason.numbers.get("gpus", 0)
+    has_too_few = job.num_replicas > min(seen.most_free, sum(seen.free.values()) - gpus_of_guests)
+    return has_too_few or keeps_some or seen.another_does_not_fit(job)
+
+
+_UNITS = {"gpus": "GPUs", "gpus_needed": "GPUs", "gpus_left": "GPUs"}
+
+GUARANTEED = ReasonKind(
+    "guaranteed",
+    "The job has a guarantee, and gets its {gpus:GPU} as if it were alone[. Jobs without a guarantee use what it "
+    "leaves idle: {others}].",
+    _UNITS,
+    "A job with a guarantee runs.",
+)
+BESIDE_GUARANTEED = ReasonKind(
+    "beside-guaranteed",
+    "The job has no guarantee, and the policy puts it on the {gpus:GPU} with the least load. "
+    "[It runs while the jobs with a guarantee there leave them idle: {others}|No job with a guarantee runs there now].",
+    _UNITS,
+    "A job without a guarantee runs, beside other jobs or alone.",
+)
+KEEPS_GPUS = ReasonKind(
+    "keeps-gpus",
+    "The job has a guarantee, and needs {gpus_needed:GPU} without another job with a guarantee. It waits until there "
+    "are enough, and the policy keeps [gpus=0?no GPU|{gpus:GPU}] for it until then.",
+    _UNITS,
+    "A job with a guarantee waits, and keeps GPUs.",
+    excuses_waiting=lacks_kept_gpus,
+)
+NO_ROOM_BESIDE = ReasonKind(
+    "no-room-beside",
+    "The job has no guarantee. It needs {gpus_needed:GPU} without another such job, beside jobs that leave it time to "
+    "run. {gpus_left:GPU} [gpus_left=1?has|have] no other such job.",
+    _UNITS,
+    "A job without a guarantee waits.",
+    excuses_waiting=lacks_kept_gpus,
+)
+
+
 @dataclass
-class AntMan:
+class AntMan(Policy):
     """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
 
     Jobs with a guarantee start in order of submission. If a node has too few free GPUs for a job with a guarantee, the
@@ -33,7 +83,7 @@ class AntMan:
     Source: Xiao et al., "AntMan" (OSDI '20), in the version of the simulator of Muri (SIGCOMM '22).
     """
 
-    traits: ClassVar[Traits] = Traits(shares_gpus=True, never_preempts=True)
+    traits: ClassVar[Traits] = Traits(shares_gpus=True, never_preempts=True, per_type=True)
     # GPUs of each job, kept for it or in use.
     _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
     # The job with a guarantee, and the job without a guarantee, on each GPU.
@@ -56,12 +106,12 @@ class AntMan:
         started: dict[JobId, Gpus] = {}
         self._resolve_deadlocks(view)
         for job in sorted(view.waiting, key=_is_guest):
-            if len(found := self._found(view, gpus, job)) == job.num_replicas:
-                started[job.job_id] = found
+            if len(found_gpus := self._found(view, gpus, job)) == job.num_replicas:
+                started[job.job_id] = found_gpus
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-            known = {job.job_id: job for job in view.jobs}
-            return {name: self._reason(known[name], len(gpus)) for name in jobs}
+            jobs_by_name = {job.job_id: job for job in view.jobs}
+            return {name: self._reason(jobs_by_name[name], len(gpus)) for name in jobs}
 
         events = Change.JOBS_OR_NODES | Change.EVICTION
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=events, explain=explain)
@@ -73,13 +123,13 @@ class AntMan:
         if all(map(_is_guest, view.running)):
             for job in [job for job in waiting if job.num_replicas > view.node_size][1:]:
                 self._release(job.job_id)
-        kept: set[int] = set()
+        kept_nodes: set[int] = set()
         for job in waiting:
             nodes = {gpu[0] for gpu in self._gpus.get(job.job_id, ())} - busy
-            if nodes & kept:
+            if nodes & kept_nodes:
                 self._release(job.job_id)
             else:
-                kept |= nodes
+                kept_nodes |= nodes
 
     def _usable(self, view: ClusterView) -> list[Gpu]:
         """Return all GPUs except those of jobs that ran before the first decision."""
@@ -88,28 +138,25 @@ class AntMan:
             if job.job_id not in self._gpus and job.job_id not in self._others:
                 taken = set(chain(*self._others.values(), *view.sharing.held.values()))
                 free = [gpu for gpu in gpus if gpu not in taken]
-                there = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
-                self._others[job.job_id] = view.sharing.held.get(job.job_id) or tuple(chain(*there))
+                gpus_of_nodes = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
+                self._others[job.job_id] = view.sharing.held.get(job.job_id) or tuple(chain(*gpus_of_nodes))
         taken = set(chain(*self._others.values()))
         return [gpu for gpu in gpus if gpu not in taken]
 
     def _reason(self, job: JobView, num_gpus: int) -> Reason:
-        """Return the reason for the GPUs of a job, with the jobs on the same GPUs.
-
-        Kinds: `runs-on` for jobs that ran before the first decision; `guaranteed` and `beside-guaranteed` for jobs that
-        run; `keeps-gpus` and `no-room-beside` for jobs that wait, with and without a guarantee.
-        """
+        """Return the reason for the GPUs of a job, with the jobs on the same GPUs."""
         if job.job_id in self._others:
-            return Reason("runs-on", {})
-        mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
-        there = self._hosts if guest else self._guests
-        others = tuple(dict.fromkeys(there[gpu].job_id for gpu in mine if gpu in there))
+            return Reason(RUNS_ON, {})
+        mine = self._gpus.get(job.job_id, ())
+        guest = _is_guest(job)
+        other_side = self._hosts if guest else self._guests
+        neighbours = tuple(dict.fromkeys(other_side[gpu].job_id for gpu in mine if gpu in other_side))
         if len(mine) == job.num_replicas:
-            return Reason("beside-guaranteed" if guest else "guaranteed", {"gpus": float(len(mine))}, others)
+            return Reason(BESIDE_GUARANTEED if guest else GUARANTEED, {"gpus": float(len(mine))}, neighbours)
         needed = {"gpus_needed": float(job.num_replicas)}
         if not guest:
-            return Reason("keeps-gpus", {**needed, "gpus": float(len(mine))})
-        return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
+            return Reason(KEEPS_GPUS, {**needed, "gpus": float(len(mine))})
+        return Reason(NO_ROOM_BESIDE, {**needed, "gpus_left": float(num_gpus - len(self._guests))})
 
     def _release(self, job_id: JobId) -> None:
         """Take all GPUs from a job."""
@@ -122,14 +169,14 @@ class AntMan:
     def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
         """Return the GPUs that a job keeps: all, some or none."""
         users = self._guests if _is_guest(job) else self._hosts
-        kept = self._gpus.get(job.job_id, ())
-        if len(users) == len(gpus) and not kept:
+        present_gpus = self._gpus.get(job.job_id, ())
+        if len(users) == len(gpus) and not present_gpus:
             return ()
         self._release(job.job_id)
-        found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, kept)
-        self._gpus[job.job_id] = found
-        users |= dict.fromkeys(found, job)
-        return found
+        gpus_found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, present_gpus)
+        self._gpus[job.job_id] = gpus_found
+        users |= dict.fromkeys(gpus_found, job)
+        return gpus_found
 
     def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
         """Return the GPUs that a job with a guarantee keeps from now on: all GPUs that it needs, or fewer."""
@@ -139,11 +186,15 @@ class AntMan:
             if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
                 free[gpu[0]].append(gpu)
         if job.num_replicas > view.node_size:
-            whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
-            return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
-        large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}
-        here = large.get(before[0][0]) if before else None
-        return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
+            whole = (
+                gpus_of_node for node, gpus_of_node in free.items() if len(gpus_of_node) == view.gpus_per_node[node]
+            )
+            return tuple(gpu for gpus_of_node in whole for gpu in gpus_of_node)[: job.num_replicas]
+        large = {
+            node: gpus_of_node for node, gpus_of_node in free.items() if view.gpus_per_node[node] >= job.num_replicas
+        }
+        on_present_node = large.get(before[0][0]) if before else None
+        return tuple((on_present_node or _first_with(large, job.num_replicas))[: job.num_replicas])
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
         """Return the GPUs for a job without a guarantee, those with the least load first; none if there are too few."""
@@ -151,14 +202,15 @@ class AntMan:
 
         def load(gpu: Gpu) -> int:
             """Return the load of a GPU: 0 without a job, 1 kept by a waiting job, 2 with a running job."""
-            if (host := hosts.get(gpu)) is None:
+            host = hosts.get(gpu)
+            if host is None:
                 return 0
             return 2 if len(self._gpus[host.job_id]) == host.num_replicas else 1
 
-        there = [gpu for gpu in gpus if gpu not in self._guests]
-        if len(there) >= job.num_replicas:
-            there = [gpu for gpu in there if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
-        return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
+        usable = [gpu for gpu in gpus if gpu not in self._guests]
+        if len(usable) >= job.num_replicas:
+            usable = [gpu for gpu in usable if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+        return tuple(sorted(usable, key=load)[: job.num_replicas]) if len(usable) >= job.num_replicas else ()
 
 
 def _is_guest(job: JobView | Job) -> bool:

@@ -15,10 +15,40 @@ from polluxsim.common.errors import check_range
 from polluxsim.common.instants import has_come, sort_key
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobProxy, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import (
+    Change,
+    ClusterView,
+    Decision,
+    JobProxy,
+    JobView,
+    Reason,
+    ReasonKind,
+    Traits,
+)
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, place_packs
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
+
+_PLACE = (
+    "The job has turn {position} by time on GPUs, the least first ({time_had:clock} counted; a new job begins with the "
+    "least time of the others)"
+)
+_UNITS = {"time_had": "s", "gpus_free": "GPUs"}
+
+HAS_ITS_TURN = ReasonKind(
+    "has-its-turn",
+    f"{_PLACE}, and runs in this time slice[, packed with {{others}}][, also on {{gpus_free:idle GPU}} of its node].",
+    _UNITS,
+    "A job runs in the present time slice.",
+)
+AWAITS_ITS_TURN = ReasonKind(
+    "awaits-its-turn",
+    f"{_PLACE}. The jobs before it hold the GPUs in this time slice, and it waits for a later one.",
+    _UNITS,
+    "A job waits for a later time slice.",
+)
+
 
 Pack = tuple[JobView, ...]
 
@@ -60,10 +90,11 @@ class Growth:
         for placement in placed.values():
             used.update(dict(placement))
         idle = {node: 0 if waits else gpus - used[node] for node, gpus in enumerate(view.gpus_per_node)}
-        nodes = {name: {node for node, _ in there} for name, there in (*shared.items(), *placed.items())}
-        node_of = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
+        nodes = {name: {node for node, _ in nodes_of_job} for name, nodes_of_job in (*shared.items(), *placed.items())}
+        node_of = {name: nodes_of_job.pop() for name, nodes_of_job in nodes.items() if len(nodes_of_job) == 1}
         self._share(view.time, [(job, node_of[job.job_id]) for job in alone if job.job_id in node_of], idle)
-        numbered, counted = dict(shared), dict(placed)
+        numbered = dict(shared)
+        counted = dict(placed)
         for name, more in self.extra.items():
             node = node_of[name]
             if name in placed:
@@ -79,25 +110,28 @@ class Growth:
 
         `jobs` are pairs of a job and its node, and `idle` are the idle GPUs of each node.
         """
-        before, self.extra = self.extra, {}
+        before = self.extra
+        self.extra = {}
         # A job gets more GPUs than it requests only if its user allows it.
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), idle, node)
-        known = {node: self._idle.get(node, [])[:gpus] for node, gpus in idle.items()}
-        self._idle = {node: since + [now] * (idle[node] - len(since)) for node, since in known.items()}
+        idle_since = {node: self._idle.get(node, [])[:gpus] for node, gpus in idle.items()}
+        self._idle = {node: since + [now] * (idle[node] - len(since)) for node, since in idle_since.items()}
         self.due = inf
         for job, node in jobs:
-            since, more = self._idle[node], wanted[job.job_id] - self.extra.get(job.job_id, 0)
-            given = sum(has_come(time + self.after, now) for time in since[: max(more, 0)])
-            self._give(job, given, idle, node)
-            del since[:given]
-            if more > given and since:
+            since = self._idle[node]
+            more = wanted[job.job_id] - self.extra.get(job.job_id, 0)
+            num_granted = sum(has_come(time + self.after, now) for time in since[: max(more, 0)])
+            self._give(job, num_granted, idle, node)
+            del since[:num_granted]
+            if more > num_granted and since:
                 self.due = min(self.due, since[0] + self.after)
 
     def _give(self, job: JobView, wanted: int, idle: dict[int, int], node: int) -> None:
         """Give a job up to `wanted` of the idle GPUs of a node."""
-        if gpus := min(wanted, idle[node]):
+        gpus = min(wanted, idle[node])
+        if gpus:
             self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
             idle[node] -= gpus
 
@@ -128,16 +162,19 @@ class Suspension:
         """
         for job_id in (*view.changes.ended, *view.changes.evicted, *view.changes.altered):
             self._homes.pop(job_id, None)
-        failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
+        failures = view.health.num_failures
+        num_nodes = len(view.gpus_per_node)
         for node, (before, now) in enumerate(zip_longest(self._failures, failures, fillvalue=0)):
             if now != before or node >= num_nodes or node in view.health.down:
                 self._homes = {name: home for name, home in self._homes.items() if node not in dict(home.placement)}
         self._failures = failures
         for name, job in jobs.items():
-            if placement := job.placement:
+            placement = job.placement
+            if placement:
                 gpus = view.sharing.held.get(name, ())
                 if name in grown:
-                    placement, gpus = ((placement[0][0], job.num_replicas),), gpus[: job.num_replicas]
+                    placement = ((placement[0][0], job.num_replicas),)
+                    gpus = gpus[: job.num_replicas]
                 self._homes[name] = Home(name, placement, gpus)
 
     def chosen(
@@ -147,9 +184,11 @@ class Suspension:
 
         Return the GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
         """
-        free, taken, budget = FreeGpus(view.gpus_per_node), set[Gpu](), Budget(view)
+        free = FreeGpus(view.gpus_per_node)
+        taken = set[Gpu]()
+        budget = Budget(view)
         types: dict[Pack, str] = {}
-        held: dict[JobId, Home] = {}
+        homes: dict[JobId, Home] = {}
         homeless: list[Pack] = []
         for pack in order:
             home = self._home_of(pack, jobs)
@@ -157,20 +196,23 @@ class Suspension:
                 homeless.append(pack)
                 continue
             job = jobs[pack[0].job_id] if home is None else _held_by(jobs[home.job_id], home.placement)
-            if not (crew := budget.take(job)):
+            crew = budget.take(job)
+            if not crew:
                 continue
             name = types[pack] = crew[0][0]
             if home is not None and name == view.type_of(home.placement):
-                held[home.job_id] = home
+                homes[home.job_id] = home
                 free.take(home.placement)
                 taken.update(home.gpus)
         for pack in homeless:
-            if crew := budget.take(pack[0]):
+            crew = budget.take(pack[0])
+            if crew:
                 types[pack] = crew[0][0]
-        shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
-        shared = {name: home.gpus for name, home in held.items() if home.gpus}
-        nodes, sharing = range(len(view.gpus_per_node)), view.sharing._replace(held=shared)
-        return types, view.part(view.gpus_per_node, shown, view.changes, nodes=nodes, sharing=sharing), shown
+        shown_jobs = {name: _held_by(job, homes[name].placement if name in homes else ()) for name, job in jobs.items()}
+        shared = {name: home.gpus for name, home in homes.items() if home.gpus}
+        nodes = range(len(view.gpus_per_node))
+        sharing = view.sharing._replace(held=shared)
+        return types, view.part(view.gpus_per_node, shown_jobs, view.changes, nodes=nodes, sharing=sharing), shown_jobs
 
     def delays(
         self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
@@ -192,7 +234,7 @@ class Suspension:
 
 @takes_settings("policy")
 @dataclass
-class Gandiva:
+class Gandiva(Policy):
     """Let jobs take turns, jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
 
     If the gangs do not fit, they get time slices. At the end of each slice, the jobs with the least time run next. With
@@ -257,16 +299,20 @@ class Gandiva:
         times = {job_id: sort_key(time, view.time) for job_id, time in had.items()}
         order = sorted(packs, key=lambda pack: self._rank(pack, times, is_over=is_over))
         self._suspension.take_note(view, jobs, self._growth.extra)
-        chosen, seen, jobs = self._suspension.chosen(view, order, jobs)
+        chosen, seen_jobs, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._slice_end = view.time + self.time_slice if waits else -inf
-        until = view.time if self._partner else self._slice_end if waits else inf
+        until = inf
+        if self._partner:
+            until = view.time
+        elif waits:
+            until = self._slice_end
         running = {pack[0].job_id: name for pack, name in chosen.items()}
-        shared = place_packs(seen, chosen) if self.packing else {}
-        placed = {} if self.packing else place_gangs(seen, running, jobs)
+        shared = place_packs(seen_jobs, chosen) if self.packing else {}
+        placed = {} if self.packing else place_gangs(seen_jobs, running, jobs)
         alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
         shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
         return Decision(
@@ -281,11 +327,11 @@ class Gandiva:
     def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
         """Charge jobs that lost their GPUs, and open and close accounts."""
         self._had.settle(view)
-        known = [job_id for job_id in jobs if self._had.has(job_id)]
-        least = self._least_time(view, known, jobs)
+        old_jobs = [job_id for job_id in jobs if self._had.has(job_id)]
+        least_time = self._least_time(view, old_jobs, jobs)
         self._had.keep(jobs)
-        for job_id in jobs.keys() - set(known):
-            self._had.set_balance(job_id, least, view.time)
+        for job_id in jobs.keys() - set(old_jobs):
+            self._had.set_balance(job_id, least_time, view.time)
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
 
     def _least_time(self, view: ClusterView, known: Sequence[JobId], jobs: Mapping[JobId, JobView]) -> float:
@@ -300,12 +346,14 @@ class Gandiva:
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
         """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""
-        before, changes = len(self._partner), view.changes
+        before = len(self._partner)
+        changes = view.changes
         # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted, *changes.altered}
-        held, speeds = view.sharing.held, view.sharing.speeds
+        gpus_of = view.sharing.held
+        speeds = view.sharing.speeds
         for one, other in list(self._partner.items()):
-            share_gpus = bool(held.get(one)) and set(held[one]) == set(held.get(other, ()))
+            share_gpus = bool(gpus_of.get(one)) and set(gpus_of[one]) == set(gpus_of.get(other, ()))
             has_speeds = one in speeds and other in speeds
             is_slow = share_gpus and has_speeds and speeds[one] + speeds[other] < MIN_GAIN
             if is_slow:
@@ -326,8 +374,9 @@ class Gandiva:
                 return
             if one.job_id in self._partner:
                 continue
-            others = (job for job in islice(singles, index + 1, None) if self._may_pack(view, one, job))
-            if (other := next(others, None)) is not None:
+            later_jobs = (job for job in islice(singles, index + 1, None) if self._may_pack(view, one, job))
+            other = next(later_jobs, None)
+            if other is not None:
                 self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
                 need -= one.num_replicas
 
@@ -340,12 +389,12 @@ class Gandiva:
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
         """Return all jobs, alone or with their partners, in order of submission."""
-        found: dict[JobId, Pack] = {}
+        packs: dict[JobId, Pack] = {}
         for job_id, job in jobs.items():
             other = self._partner.get(job_id)
-            if other not in found:
-                found[job_id] = (job,) if other is None else (job, jobs[other])
-        return list(found.values())
+            if other not in packs:
+                packs[job_id] = (job,) if other is None else (job, jobs[other])
+        return list(packs.values())
 
     def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
         """Return the sort key of a pack. During a time slice, running packs come first. `had` are times on GPUs [s]."""
@@ -355,12 +404,12 @@ class Gandiva:
     def _reasons(
         self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]], had: Mapping[JobId, float]
     ) -> dict[JobId, Reason]:
-        """Return the reasons of jobs, with their partners. Kinds: `has-its-turn` and `awaits-its-turn`."""
+        """Return the reasons of jobs, with their partners."""
         positions = {job.job_id: position for position, pack in enumerate(order, start=1) for job in pack}
         more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         return {
             name: Reason(
-                "has-its-turn" if name in self._running else "awaits-its-turn",
+                HAS_ITS_TURN if name in self._running else AWAITS_ITS_TURN,
                 {"position": float(positions[name]), "time_had": had[name], **more.get(name, {})},
                 (self._partner[name],) if name in self._partner else (),
             )

@@ -18,10 +18,11 @@ from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.ordered.classic import remaining_service
 from polluxsim.policies.tools.free_gpus import place_packs
 from polluxsim.policies.tools.gpu_counts import AtEvents
+from polluxsim.policies.tools.reason_kinds import ORDER_UNITS, PLACE, another_does_not_fit
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
@@ -99,13 +100,16 @@ class Muri(AtEvents):
         order = sorted(view.jobs, key=lambda job: sort_key(service(job), view.time))
         gpus = {name: view.gpus_of(name) for name in view.types}
         candidates = _candidates(view, order, gpus)
-        packs = [pack for name, found in candidates.items() for pack in _merged(found, gpus[name])]
+        packs = [
+            pack for name, candidates_of_type in candidates.items() for pack in _merged(candidates_of_type, gpus[name])
+        ]
         if self.falls_apart:
             packs = [part for pack in packs for part in (pack.singles() if pack.is_slower_than_in_turn else [pack])]
-        left, chosen = dict(gpus), list[Pack]()
+        gpus_left = dict(gpus)
+        chosen = list[Pack]()
         for pack in sorted(packs, key=lambda pack: pack.rank):
-            if pack.gpus <= left[pack.gpu_type]:
-                left[pack.gpu_type] -= pack.gpus
+            if pack.gpus <= gpus_left[pack.gpu_type]:
+                gpus_left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
         shared = place_packs(view, {pack.jobs: pack.gpu_type for pack in chosen})
         figure = "remaining_service" if self.knows_durations else "attained_service"
@@ -118,16 +122,38 @@ class Muri(AtEvents):
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
 
 
-def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
-    """Return the reason of a job, with the other jobs of its pack. `order` contains its position and sort key.
+_UNITS = {**ORDER_UNITS, "gpus": "GPUs", "gpus_needed": "GPUs"}
 
-    Kinds: `in-pack`, `pack-waits`, and `beyond-packs` for a job after those that would fill the cluster.
-    """
+IN_PACK = ReasonKind(
+    "in-pack",
+    f"{PLACE} It gets {{gpus:GPU}}[, which it shares with {{others}}, because together these jobs use the resources of "
+    "their nodes most fully].",
+    _UNITS,
+    "A job runs, alone or in a pack with other jobs.",
+)
+PACK_WAITS = ReasonKind(
+    "pack-waits",
+    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}, and the packs ahead left too few.",
+    _UNITS,
+    "A pack does not fit on the GPUs that are left.",
+)
+BEYOND_PACKS = ReasonKind(
+    "beyond-packs",
+    f"{PLACE} The policy packs only the first jobs, as many as fill the cluster in packs of four. This job comes after "
+    "them and waits.",
+    _UNITS,
+    "A job comes after those that would fill the cluster in packs of four.",
+    excuses_waiting=another_does_not_fit,
+)
+
+
+def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
+    """Return the reason of a job, with the other jobs of its pack. `order` contains its position and sort key."""
     if pack is None:
-        return Reason("beyond-packs", order)
-    others = tuple(job.job_id for job in pack.jobs if job.job_id != name)
-    kind, figure = ("in-pack", "gpus") if has_gpus else ("pack-waits", "gpus_needed")
-    return Reason(kind, {**order, figure: float(pack.gpus)}, others)
+        return Reason(BEYOND_PACKS, order)
+    partners = tuple(job.job_id for job in pack.jobs if job.job_id != name)
+    kind, figure = (IN_PACK, "gpus") if has_gpus else (PACK_WAITS, "gpus_needed")
+    return Reason(kind, {**order, figure: float(pack.gpus)}, partners)
 
 
 def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
@@ -135,20 +161,22 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
 
     A job goes to the type on which it runs, otherwise to its fastest type; types with free GPUs come first.
     """
-    left, room = dict(gpus), Counter[tuple[str, int]]()
-    found: dict[str, list[Pack]] = {name: [] for name in gpus}
+    gpus_left = dict(gpus)
+    room = Counter[tuple[str, int]]()
+    candidates: dict[str, list[Pack]] = {name: [] for name in gpus}
     for rank, job in enumerate(order):
-        size, here = job.num_replicas, view.type_of(job.placement) if job.placement else None
-        names = sorted(job.speeds, key=lambda name: (name != here, -job.speeds[name]))
-        fitting = [name for name in names if room[name, size] or size <= left[name]]
+        size = job.num_replicas
+        present_type = view.type_of(job.placement) if job.placement else None
+        names = sorted(job.speeds, key=lambda name: (name != present_type, -job.speeds[name]))
+        fitting = [name for name in names if room[name, size] or size <= gpus_left[name]]
         if fitting:
-            name = next((name for name in fitting if size <= left[name]), fitting[0])
+            name = next((name for name in fitting if size <= gpus_left[name]), fitting[0])
             if not room[name, size]:
-                left[name] -= size
+                gpus_left[name] -= size
                 room[name, size] = MOST_JOBS if job.stages is not None else 1
             room[name, size] -= 1
-            found[name].append(Pack((job,), rank, name))
-    return found
+            candidates[name].append(Pack((job,), rank, name))
+    return candidates
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
@@ -235,35 +263,39 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
 
     kinds = range(len(left))
     rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
-    most, is_integer = list(left), 0
+    most_times = list(left)
+    is_integer = 0
     sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
     times = np.full(len(pairs), float(sum(left)))  # an upper bound
     while True:
-        for each in sets:
-            row, packs = np.array([each.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in each)
+        for packed_set in sets:
+            row = np.array([packed_set.issuperset(pair) for pair in pairs], int)
+            packs = sum(left[kind] for kind in packed_set)
             if packs % 2 and row @ times > packs // 2 + TOLERANCE:
                 rows.append(row)
-                most.append(packs // 2)
+                most_times.append(packs // 2)
                 is_integer = 0
-        limits, options = LinearConstraint(np.array(rows), ub=np.array(most)), {"mip_rel_gap": 0.0, "presolve": False}
+        limits = LinearConstraint(np.array(rows), ub=np.array(most_times))
+        options = {"mip_rel_gap": 0.0, "presolve": False}
         with without_chatter() if is_integer else nullcontext():
-            found = milp(-gain, constraints=limits, integrality=is_integer, options=options)
-        if found.x is None:
-            raise RuntimeError(f"HiGHS found no solution: {found.message}")
-        times = found.x
+            solution = milp(-gain, constraints=limits, integrality=is_integer, options=options)
+        if solution.x is None:
+            raise RuntimeError(f"HiGHS found no solution: {solution.message}")
+        times = solution.x
         rounded: NDArray[np.float64] = np.rint(times)
         if is_integer or np.abs(times - rounded).max() < TOLERANCE:
             return rounded
-        sets, is_integer = _joined_kinds(pairs, times, len(left)), 1
+        sets = _joined_kinds(pairs, times, len(left))
+        is_integer = 1
 
 
 def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
     """Return the connected sets of kinds, by the pairs with fractional counts and by all pairs."""
-    found: list[frozenset[int]] = []
+    joined: list[frozenset[int]] = []
     for taken in ([abs(time - round(time)) > TOLERANCE for time in times], [time > TOLERANCE for time in times]):
         sets = {kind: frozenset((kind,)) for kind in range(kinds)}
         for one, other in (pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken):
             both = sets[one] | sets[other]
             sets |= dict.fromkeys(both, both)
-        found += sets.values()
-    return tuple(dict.fromkeys(found))
+        joined += sets.values()
+    return tuple(dict.fromkeys(joined))

@@ -16,7 +16,7 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 
 
-class Configuration(NamedTuple):
+class GpuConfiguration(NamedTuple):
     """A number of GPUs of one type on a number of nodes."""
 
     gpu_type: str
@@ -27,23 +27,24 @@ class Configuration(NamedTuple):
         return f"{self.gpus} {self.gpu_type}"
 
 
-def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[Configuration]:
+def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[GpuConfiguration]:
     """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
     All nodes of a type count with the size of its largest nodes. `gangs` contains the smallest number of GPUs of each
     job. Without a configuration of this number, the job would never start. Source: Sia (SOSP '23), §3.2.
     """
-    found = []
+    result = []
     for gpu_type in view.types:
         sizes = [view.gpus_per_node[node] for node in view.nodes_of(gpu_type)]
-        if (size := max(sizes, default=0)) > 0:
+        size = max(sizes, default=0)
+        if size > 0:
             whole = sizes.count(size)
-            found += [Configuration(gpu_type, 1, gpus) for gpus in _parts(size)]
-            found += [Configuration(gpu_type, nodes, nodes * size) for nodes in range(2, whole + 1)]
-            known = {each.gpus for each in found if each.gpu_type == gpu_type}
-            odd = sorted({gpus for gpus in gangs if gpus <= sum(sizes)} - known)
-            found += [Configuration(gpu_type, -(-gpus // size), gpus) for gpus in odd]
-    return found
+            result += [GpuConfiguration(gpu_type, 1, gpus) for gpus in _parts(size)]
+            result += [GpuConfiguration(gpu_type, nodes, nodes * size) for nodes in range(2, whole + 1)]
+            listed_gpus = {configuration.gpus for configuration in result if configuration.gpu_type == gpu_type}
+            odd = sorted({gpus for gpus in gangs if gpus <= sum(sizes)} - listed_gpus)
+            result += [GpuConfiguration(gpu_type, -(-gpus // size), gpus) for gpus in odd]
+    return result
 
 
 def _parts(size: int) -> list[int]:
@@ -55,11 +56,11 @@ def _parts(size: int) -> list[int]:
     return [2**power for power in range((size - 1).bit_length())] + [size]
 
 
-def present_configuration(view: ClusterView, job: JobView, known: Sequence[Configuration]) -> int | None:
+def present_configuration(view: ClusterView, job: JobView, known: Sequence[GpuConfiguration]) -> int | None:
     """Return the index of the present configuration of a job, or None."""
     if not job.placement:
         return None
-    now = Configuration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
+    now = GpuConfiguration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
     return known.index(now) if now in known else None
 
 
@@ -74,7 +75,7 @@ class Matrix:
         self._guesses = guesses
         self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
-    def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    def fill(self, jobs: Sequence[JobView], configurations: Sequence[GpuConfiguration]) -> NDArray[np.float64]:
         """Return the worth of each job in each configuration, shape (J, C): its speed over that in its slowest one.
 
         NaN where the job cannot run.
@@ -82,10 +83,10 @@ class Matrix:
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """
         names = {job.job_id for job in jobs}
-        self._known = {key: known for key, known in self._known.items() if key[0] in names}
-        gpus = np.array([each.gpus for each in configurations])
-        several = np.array([each.nodes > 1 for each in configurations], dtype=int)
-        types = np.array([each.gpu_type for each in configurations])
+        self._known = {key: goodputs for key, goodputs in self._known.items() if key[0] in names}
+        gpus = np.array([configuration.gpus for configuration in configurations])
+        several = np.array([configuration.nodes > 1 for configuration in configurations], dtype=int)
+        types = np.array([configuration.gpu_type for configuration in configurations])
         matrix = np.full((len(jobs), len(configurations)), np.nan)
         for row, job in zip(matrix, jobs, strict=True):
             if job.gang_size is not None:  # it runs on the requested number of GPUs at known speeds
@@ -112,8 +113,8 @@ class Matrix:
             if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
                 row[enough & (gpus == fewest)] = fewest
             else:
-                here = enough & (gpus <= max(job.max_replicas, fewest))
-                row[here] = self._goodputs(job.job_id, name, model, gpus[here], several[here])
+                is_allowed = enough & (gpus <= max(job.max_replicas, fewest))
+                row[is_allowed] = self._goodputs(job.job_id, name, model, gpus[is_allowed], several[is_allowed])
 
     def _goodputs(
         self, job_id: JobId, gpu_type: str, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]
@@ -122,13 +123,16 @@ class Matrix:
 
         Estimates assume nodes of the size of the type on which the job ran.
         """
-        learnt, ratio = model, 1.0
+        learnt = model
+        ratio = 1.0
         if isinstance(model, ScaledGoodput):
-            learnt, ratio, several = model.model, model.ratio, (gpus > model.gpus_per_node).astype(int)
-        known = self._known.get((job_id, gpu_type))
-        if known is None or known.model is not learnt:
-            known = self._known[job_id, gpu_type] = KnownGoodputs(learnt, known)  # type: ignore[arg-type]
-        goodputs: NDArray[np.float64] = known.up_to(int(gpus.max(initial=0)))[several, gpus] * ratio
+            learnt = model.model
+            ratio = model.ratio
+            several = (gpus > model.gpus_per_node).astype(int)
+        remembered = self._known.get((job_id, gpu_type))
+        if remembered is None or remembered.model is not learnt:
+            remembered = self._known[job_id, gpu_type] = KnownGoodputs(learnt, remembered)  # type: ignore[arg-type]
+        goodputs: NDArray[np.float64] = remembered.up_to(int(gpus.max(initial=0)))[several, gpus] * ratio
         return goodputs
 
 
@@ -141,8 +145,12 @@ def place(
     GPUs are on several nodes, all jobs are placed again, the largest first, each on its present GPUs if possible. A
     job that does not fit then may get GPUs of more nodes. Source: Sia (SOSP '23), §3.5.
     """
-    kept = {job: held[job] for job in wanted if job in held}
-    return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}
+    kept_placements = {job: held[job] for job in wanted if job in held}
+    return (
+        _placed(sizes, wanted, kept_placements, kept_placements)
+        or _placed(sizes, wanted, {}, kept_placements, splits=True)
+        or {}
+    )
 
 
 def _placed(
@@ -158,7 +166,7 @@ def _placed(
     The jobs in `kept` keep their GPUs. The jobs in `liked` get theirs again if they are free.
     """
     free = FreeGpus([sizes.get(node, 0) for node in range(max(sizes) + 1)])
-    found = dict(kept)
+    placements = dict(kept)
     for placement in kept.values():
         free.take(placement)
     likes = Counter[int]()  # GPUs of each node that jobs would like to keep
@@ -167,15 +175,17 @@ def _placed(
     new = [job for job in wanted if job not in kept]
     for job in sorted(new, key=lambda job: (-wanted[job][1], job not in liked)):
         num_nodes, gpus = wanted[job]
-        held = liked.get(job, ())
-        if placement := held if held and free.has(held) else _part_or_whole(free, sizes, likes, num_nodes, gpus):
+        placement = liked.get(job, ())
+        if not placement or not free.has(placement):
+            placement = _part_or_whole(free, sizes, likes, num_nodes, gpus)
+        if placement:
             free.take(placement)
         elif splits:
             placement = free.pack(gpus, list(sizes)) or ()
         if not placement:
             return None
-        found[job] = placement
-    return found
+        placements[job] = placement
+    return placements
 
 
 def _part_or_whole(

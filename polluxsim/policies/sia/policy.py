@@ -13,9 +13,16 @@ from numpy.typing import NDArray
 
 from polluxsim.common.errors import check_choice, check_number, check_range
 from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.pollux.problem import restart_factor
-from polluxsim.policies.sia.configurations import Configuration, Matrix, configurations, place, present_configuration
+from polluxsim.policies.sia.configurations import GpuConfiguration, Matrix, configurations, place, present_configuration
+from polluxsim.policies.sia.reason_kinds import (
+    BEST_CONFIGURATION,
+    LOST_CONFIGURATION,
+    NO_CONFIGURATION,
+    RESTART_NOT_WORTH,
+)
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
@@ -51,28 +58,32 @@ class Programme:
         """
         costs = np.full(self.worths.shape, np.nan)
         allowed = np.nonzero(self.worths > 0)
+        terms = []
         # One by one, because the powers of NumPy depend on the processor.
-        terms = [
-            # Larger powers may be too large for a number.
-            min(round(worth**self.power, 2), LARGEST_COST) if self.power * log(worth) < LARGEST_LOG else LARGEST_COST
-            for worth in self.worths[allowed].tolist()
-        ]
+        for worth_of_choice in self.worths[allowed].tolist():
+            term = LARGEST_COST
+            if self.power * log(worth_of_choice) < LARGEST_LOG:  # larger powers may be too large for a number
+                term = min(round(worth_of_choice**self.power, 2), LARGEST_COST)
+            terms.append(term)
         costs[allowed] = np.array(terms) * (1 if self.power < 0 else -1) - self.waiting_cost
         return costs
 
     def is_like(self, other: Programme) -> bool:
         """Return whether another programme of this policy has equal costs and limits, and so an equal solution."""
-        parts = ((each.costs, each.kept, each.gpus, each.types, each.capacities) for each in (self, other))
+        parts = (
+            (programme.costs, programme.kept, programme.gpus, programme.types, programme.capacities)
+            for programme in (self, other)
+        )
         return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
 
     def _worth_trying(self) -> NDArray[np.bool_]:
         """Return the configurations that an optimum can have, shape (J, C): cheaper than all smaller ones."""
         needed = np.zeros(self.costs.shape, dtype=bool)
         for gpu_type in range(len(self.capacities)):
-            here = np.flatnonzero(self.types == gpu_type)
-            here = here[np.argsort(self.gpus[here], kind="stable")]
-            least = np.fmin.accumulate(np.insert(self.costs[:, here], 0, 0.0, axis=1), axis=1)
-            needed[:, here] = self.costs[:, here] < least[:, :-1]
+            of_type = np.flatnonzero(self.types == gpu_type)
+            of_type = of_type[np.argsort(self.gpus[of_type], kind="stable")]
+            lowest_costs = np.fmin.accumulate(np.insert(self.costs[:, of_type], 0, 0.0, axis=1), axis=1)
+            needed[:, of_type] = self.costs[:, of_type] < lowest_costs[:, :-1]
         must = np.flatnonzero(self.kept >= 0)
         needed[must, self.kept[must]] = True
         return needed & ~np.isnan(self.costs)
@@ -92,32 +103,35 @@ class Programme:
 
         costs = self.costs
         jobs, columns = np.nonzero(self._worth_trying())  # of each variable
-        num_jobs, num_types, size = len(costs), len(self.capacities), len(jobs)
-        chosen, cost_if_all_wait = np.full(num_jobs, -1), self.waiting_cost * num_jobs
+        num_jobs = len(costs)
+        num_types = len(self.capacities)
+        size = len(jobs)
+        chosen = np.full(num_jobs, -1)
+        cost_if_all_wait = self.waiting_cost * num_jobs
         if not size:
             return chosen, cost_if_all_wait
-        each = np.arange(size)
-        once = csr_array((np.ones(size), (jobs, each)), (num_jobs, size))
-        held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
-        limits = LinearConstraint(vstack([once, held]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
+        indices = np.arange(size)
+        once = csr_array((np.ones(size), (jobs, indices)), (num_jobs, size))
+        gpus_by_type = csr_array((self.gpus[columns].astype(float), (self.types[columns], indices)), (num_types, size))
+        limits = LinearConstraint(vstack([once, gpus_by_type]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
         must = (self.kept[jobs] == columns).astype(float)
         # Solve the relaxed programme first: in half of the rounds its solution is integer, in a tenth of the time.
         for is_integer in (0, 1):
             with without_chatter() if is_integer else nullcontext():
-                found = milp(
+                solution = milp(
                     costs[jobs, columns],
                     integrality=np.full(size, is_integer),
                     bounds=Bounds(must, 1),
                     constraints=limits,
                     options={"mip_rel_gap": GAP},
                 )
-            if found.x is None:
-                raise RuntimeError(f"HiGHS found no solution: {found.message}")
-            if np.abs(found.x - found.x.round()).max() < INTEGRALITY:
+            if solution.x is None:
+                raise RuntimeError(f"HiGHS found no solution: {solution.message}")
+            if np.abs(solution.x - solution.x.round()).max() < INTEGRALITY:
                 break
-        taken = np.flatnonzero(found.x > 0.5)
+        taken = np.flatnonzero(solution.x > 0.5)
         chosen[jobs[taken]] = columns[taken]
-        return chosen, (found.mip_dual_bound if is_integer else found.fun) + cost_if_all_wait
+        return chosen, (solution.mip_dual_bound if is_integer else solution.fun) + cost_if_all_wait
 
 
 BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
@@ -125,7 +139,7 @@ MOST_HOLDERS = 3  # largest number of other jobs that a reason names
 
 
 @dataclass
-class Sia:
+class Sia(Policy):
     """Goodput-optimised allocation of GPUs of several types.
 
     Parameters
@@ -163,19 +177,19 @@ class Sia:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the optimal allocation. Its fitness is the saving over an allocation without GPUs."""
         jobs = list(view.jobs)
-        known = configurations(view, {job.num_replicas if job.gang_size else fewest_gpus(job) for job in jobs})
-        programme = self._programme(view, jobs, known)
+        choices = configurations(view, {job.num_replicas if job.gang_size else fewest_gpus(job) for job in jobs})
+        programme = self._programme(view, jobs, choices)
         chosen, bound = self._solved(programme)
         cost_if_all_wait = self.waiting_cost * len(jobs)
         fitness = cost_if_all_wait - programme.value(chosen)
-        placements = _placements(view, jobs, known, chosen)
+        placements = _placements(view, jobs, choices, chosen)
         self._record_starts(placements, view.time)
         rows = {job.job_id: row for row, job in enumerate(jobs)}
         return Decision(
             placements,
             fitness=fitness,
             upper_bound=max(fitness, cost_if_all_wait - bound) if fitness > 0 else None,
-            explain=lambda asked: {name: _reason(programme, jobs, known, chosen, rows[name]) for name in asked},
+            explain=lambda asked: {name: _reason(programme, jobs, choices, chosen, rows[name]) for name in asked},
         )
 
     def _record_starts(self, placements: Mapping[JobId, Placement], now: float) -> None:
@@ -192,21 +206,23 @@ class Sia:
             self._last = programme, programme.solve()
         return self._last[1]
 
-    def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
+    def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[GpuConfiguration]) -> Programme:
         now = [present_configuration(view, job, known) for job in jobs]
         type_index = {name: index for index, name in enumerate(view.types)}
         worths = self._matrix.fill(jobs, known)
         factors = np.ones_like(worths)
-        for row, (job, here) in enumerate(zip(jobs, now, strict=True)):
-            if here is not None:
+        for row, (job, present) in enumerate(zip(jobs, now, strict=True)):
+            if present is not None:
                 factors[row] = self._restart_factor(job, view)
-                factors[row, here] = 1.0
+                factors[row, present] = 1.0
         return Programme(
             worths=worths * factors,
-            gpus=np.array([each.gpus for each in known], dtype=np.int64),
-            types=np.array([type_index[each.gpu_type] for each in known], dtype=np.int64),
+            gpus=np.array([configuration.gpus for configuration in known], dtype=np.int64),
+            types=np.array([type_index[configuration.gpu_type] for configuration in known], dtype=np.int64),
             capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
-            kept=np.array([self._kept(view, job, here) for job, here in zip(jobs, now, strict=True)], dtype=np.int64),
+            kept=np.array(
+                [self._kept(view, job, present) for job, present in zip(jobs, now, strict=True)], dtype=np.int64
+            ),
             power=self.p,
             waiting_cost=self.waiting_cost,
             factors=factors,
@@ -228,33 +244,45 @@ class Sia:
 
 
 def _placements(
-    view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64]
+    view: ClusterView, jobs: Sequence[JobView], known: Sequence[GpuConfiguration], chosen: NDArray[np.int64]
 ) -> dict[JobId, Placement]:
     """Return placements of jobs in their chosen configurations, shape (J,), −1 for none."""
     placements: dict[JobId, Placement] = {}
     pairs = [(job, known[column]) for job, column in zip(jobs, chosen.tolist(), strict=True) if column >= 0]
     for name in view.types:
-        here = [(job, each) for job, each in pairs if each.gpu_type == name]
-        held = {job.job_id: job.placement for job, each in here if present_configuration(view, job, [each]) is not None}
+        pairs_of_type = [(job, configuration) for job, configuration in pairs if configuration.gpu_type == name]
+        present_placements = {
+            job.job_id: job.placement
+            for job, configuration in pairs_of_type
+            if present_configuration(view, job, [configuration]) is not None
+        }
         sizes = {node: view.gpus_per_node[node] for node in view.nodes_of(name)}
-        placements |= place(sizes, {job.job_id: (each.nodes, each.gpus) for job, each in here}, held)
+        placements |= place(
+            sizes,
+            {job.job_id: (configuration.nodes, configuration.gpus) for job, configuration in pairs_of_type},
+            present_placements,
+        )
     return placements
 
 
 def _reason(
-    programme: Programme, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64], row: int
+    programme: Programme,
+    jobs: Sequence[JobView],
+    known: Sequence[GpuConfiguration],
+    chosen: NDArray[np.int64],
+    row: int,
 ) -> Reason:
-    """Return the reason of the job in a row.
+    """Return the reason of the job in a row. The reason names the jobs that get most GPUs of the type that it lost.
 
-    Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if a configuration is worth more,
-    but not after a restart; `lost-configuration` if a cheaper one exists, with the jobs that get most GPUs of its type;
-    `no-configuration` if none is allowed. The names of numbers contain configurations: `has 8 t4` is the worth of the
+    The names of numbers contain configurations: `has 8 t4` is the worth of the
     chosen configuration, `best 2 a100-40` the worth of the best one, and `idle 1 t4` the worth, before the restart, of
     the best larger one that fits on idle GPUs and those of the job.
     """
-    costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
+    costs = programme.costs[row]
+    worths = programme.worths[row]
+    now = int(chosen[row])
     if np.isnan(costs).all():
-        return Reason("no-configuration", {})
+        return Reason(NO_CONFIGURATION, {})
     best = int(np.nanargmin(costs))
     cost, gpus = (costs[now], programme.gpus[now]) if now >= 0 else (0.0, 0)
     # A restart factor is 0 if a job was restarted too often for its age.
@@ -264,19 +292,19 @@ def _reason(
     if costs[best] >= cost:
         better = int(np.nanargmax(without_restart))
         if now >= 0 and without_restart[better] <= worths[now]:
-            return Reason("best-configuration", numbers)
+            return Reason(BEST_CONFIGURATION, numbers)
         numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
-        return Reason("restart-not-worth", numbers)
+        return Reason(RESTART_NOT_WORTH, numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float(cost - costs[best])
     free = _idle(programme, np.delete(chosen, row))
     if len(fitting := np.flatnonzero((programme.gpus > gpus) & (programme.gpus <= free) & (costs >= cost))):
         idle = int(fitting[np.argmax(without_restart[fitting])])
         numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
-    others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
-    holders = [other for other in others if programme.types[chosen[other]] == programme.types[best]]
+    other_rows = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
+    holders = [other for other in other_rows if programme.types[chosen[other]] == programme.types[best]]
     holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
-    return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
+    return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
 
 
 def _idle(programme: Programme, chosen: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,8 @@ import numpy as np
 from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.solver_output import without_chatter
@@ -34,15 +35,17 @@ class Prospect(NamedTuple):
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
     """Return the expected epochs of a job, by its plan or, without a plan, by its true remaining time."""
-    if (plan := job.plan) is None:
-        left = max(job.oracle.time_left(job.num_replicas), 1.0)
-        return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
+    plan = job.plan
+    if plan is None:
+        remaining_time = max(job.oracle.time_left(job.num_replicas), 1.0)
+        return Prospect(job.num_replicas, 1, 0, 0.0, remaining_time, remaining_time)
     epochs = len(plan.expected_sizes)
     times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
     done = min(int(job.oracle.progress / plan.steps(plan.sizes[0])), epochs - 1)
-    spent, seen = float(sum(times[:done])), times[: done + 1]
-    left = max(time_left(plan.expected_sizes, times, done), 1.0)
-    return Prospect(job.num_replicas, epochs, done, spent, sum(seen) / len(seen), left)
+    spent = float(sum(times[:done]))
+    observed_times = times[: done + 1]
+    remaining_time = max(time_left(plan.expected_sizes, times, done), 1.0)
+    return Prospect(job.num_replicas, epochs, done, spent, sum(observed_times) / len(observed_times), remaining_time)
 
 
 def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
@@ -55,19 +58,21 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
     >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
     20.0
     """
-    epochs, planned, seen = len(sizes), Counter(sizes), Counter(sizes[: done + 1])
-    weights = {size: epochs / len(planned) + seen[size] for size in planned}
+    epochs = len(sizes)
+    planned = Counter(sizes)
+    observed_sizes = Counter(sizes[: done + 1])
+    weights = {size: epochs / len(planned) + observed_sizes[size] for size in planned}
     scale = epochs / sum(weights.values())
     scaled = {size: weight * scale for size, weight in weights.items()}
     # One less for each epoch seen, down to 0.
-    left = {size: weight - min(seen[size], floor(weight)) for size, weight in scaled.items()}
+    remaining = {size: weight - min(observed_sizes[size], floor(weight)) for size, weight in scaled.items()}
     means = {size: sum(t for s, t in zip(sizes, times, strict=True) if s == size) / planned[size] for size in planned}
-    expected = sum(left[size] * means[size] for size in planned)
-    return expected * (epochs - done) / max(floor(sum(left.values()) + 1), epochs - done)
+    expected = sum(remaining[size] * means[size] for size in planned)
+    return expected * (epochs - done) / max(floor(sum(remaining.values()) + 1), epochs - done)
 
 
 @dataclass
-class Target:
+class FairTime:
     """Fair time of a job from its submission to its end: the mean of its estimates, weighted by rounds of validity.
 
     An estimate is valid from the round in which it is made to the round of the next estimate.
@@ -125,34 +130,35 @@ def planned_rounds(
 
     count = len(jobs)
     # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
-    n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
+    n, e, u, slack = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
     longest = np.eye(1, 4 * count + 1, k=4 * count)
     # Without differences by rounding, which the solver would enlarge.
     epoch = np.array([[sort_key(job.epoch_time / window.length)] for job in jobs])
-    epochs, done = np.array([job.epochs for job in jobs]), np.array([sort_key(job.done) for job in jobs])
-    left = np.array([sort_key(job.left / window.length) for job in jobs])
-    rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
-    limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
+    epochs = np.array([job.epochs for job in jobs])
+    done = np.array([sort_key(job.done) for job in jobs])
+    rounds_left = np.array([sort_key(job.left / window.length) for job in jobs])
+    rows = [epoch * e - n, -epoch * e - slack, slack - longest, np.array([[job.width for job in jobs]]) @ n]
+    limits = [np.zeros(count), -rounds_left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
     for slope, start in _lines():
         rows.append(u - slope * e / epochs[:, None])
         limits.append(start + slope * done / epochs)
     for at_least, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
         rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
         limits.append(np.array([float(window.rounds * gangs)]))
-    worth = np.array([sort_key(weight) for weight in weights]) @ u / (count * window.rounds)
+    welfare = np.array([sort_key(weight) for weight in weights]) @ u / (count * window.rounds)
     lower = np.concatenate([least, np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)])
     upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
     with without_chatter():
-        found = milp(
-            sort_key(window.weight_of_longest * window.length) * longest[0] - worth,
+        solution = milp(
+            sort_key(window.weight_of_longest * window.length) * longest[0] - welfare,
             integrality=np.arange(4 * count + 1) < count,
             bounds=Bounds(lower, upper),
             constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
             options={"mip_rel_gap": MIP_GAP},
         )
-    if found.x is None:
-        raise ArithmeticError(f"no plan: {found.message}")
-    return [round(rounds) for rounds in found.x[:count]]
+    if solution.x is None:
+        raise ArithmeticError(f"no plan: {solution.message}")
+    return [round(rounds) for rounds in solution.x[:count]]
 
 
 def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
@@ -178,7 +184,10 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
 
     None if the jobs do not fit into the window.
     """
-    needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
+    needed = [
+        max(ceil((job.left - spare_time) / window.length - 1e-9), 0)
+        for job, spare_time in zip(jobs, spare, strict=True)
+    ]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
     possible = min(spare, default=0.0) >= -1e-9 * window.length and max(needed, default=0) <= window.rounds
     for width, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
@@ -187,13 +196,39 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
     return needed if possible and gpus <= window.rounds * window.gpus else None
 
 
+_DUE = (
+    "It is expected to train for another {remaining_time:clock}"
+    "[weight>1?, and is late: its utility counts {weight:.3g} times]."
+)
+_UNITS = {"remaining_time": "s"}
+
+MARKET_PLANNED = ReasonKind(
+    "market-planned",
+    f"The plan for this window gives the job {{rounds:more round}}, and this round is one of them. {_DUE}",
+    _UNITS,
+    "A job runs in a round of the plan.",
+)
+MARKET_SPARE = ReasonKind(
+    "market-spare",
+    f"The plan gives the job no round any more in this window. The job takes GPUs that the plan leaves over. {_DUE}",
+    _UNITS,
+    "A job runs on GPUs that the plan leaves over.",
+)
+MARKET_LATER = ReasonKind(
+    "market-later",
+    f"The plan for this window gives the job {{rounds:more round}}, but not this one. {_DUE}",
+    _UNITS,
+    "A job waits for a later round of the plan.",
+)
+
+
 SUBMISSION, TIME_ZERO = "submission", "time-zero"  # values of the setting `times_since`
 
 MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
 
 
 @dataclass
-class Shockwave:
+class Shockwave(Policy):
     """Gang-schedule jobs by a market over a window of rounds, so that no job is late by its estimated fair completion.
 
     Parameters
@@ -223,7 +258,7 @@ class Shockwave:
     most_unfairness: float = 1.0
     times_since: str = SUBMISSION
     traits: ClassVar[Traits] = Traits(slices_time=True)
-    _targets: dict[JobId, Target] = field(default_factory=dict, init=False, repr=False)
+    _targets: dict[JobId, FairTime] = field(default_factory=dict, init=False, repr=False)
     # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
@@ -250,48 +285,53 @@ class Shockwave:
         by_length = sorted(order, key=lambda job: -sort_key(prospects[job.job_id].left, view.time))
         planned = [job for job in order if self._planned[job.job_id]]
         running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
-        rounds, weights = self._planned, self._weights
+        rounds = self._planned
+        weights = self._weights
 
         def reason(name: JobId) -> Reason:
-            """Return the planned rounds of a job. Kinds: `market-planned`, `market-spare`, `market-later`."""
-            kind = ("planned" if rounds[name] else "spare") if name in running else "later"
+            """Return the planned rounds of a job."""
+            kind = MARKET_LATER
+            if name in running:
+                kind = MARKET_PLANNED if rounds[name] else MARKET_SPARE
             numbers = {"rounds": rounds[name], "remaining_time": prospects[name].left, "weight": weights[name]}
-            return Reason(f"market-{kind}", numbers)
+            return Reason(kind, numbers)
 
         self._rounds_left -= 1
-        self._planned = {name: max(left - (name in running), 0) for name, left in rounds.items()}
+        self._planned = {name: max(rounds_left - (name in running), 0) for name, rounds_left in rounds.items()}
         return Decision(place_gangs(view, running, jobs), explain=lambda asked: {name: reason(name) for name in asked})
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
         """Estimate the time from submission to completion of each job on an equal share of the GPUs."""
         share = min(1.0, view.num_gpus / len(prospects))
-        self._targets = {name: self._targets.get(name) or Target() for name in prospects}
+        self._targets = {name: self._targets.get(name) or FairTime() for name in prospects}
         if has_changed:
             for job in view.jobs:
-                seen = prospects[job.job_id]
-                self._targets[job.job_id].newest = (seen.spent + seen.left) / share
+                prospect = prospects[job.job_id]
+                self._targets[job.job_id].newest = (prospect.spent + prospect.left) / share
         for target in self._targets.values():
             target.keep_for_a_round()
 
     def _plan(self, view: ClusterView, prospects: Mapping[JobId, Prospect]) -> None:
         """Plan the next window: fairly if possible, otherwise with weights by lateness."""
-        jobs, share = list(prospects.values()), min(1.0, view.num_gpus / len(prospects))
+        jobs = list(prospects.values())
+        share = min(1.0, view.num_gpus / len(prospects))
         window = Window(self.window, view.round_interval or 60.0, view.num_gpus, self.weight_of_longest)
         end_of_window = view.time + window.rounds * window.length
-        spare, expected_unfairness = [], []
+        spare = []
+        expected_unfairness = []
         for job in view.jobs:
             counted_from = job.submit_time if self.times_since == SUBMISSION else 0.0
             fair_time = self._targets[job.job_id].time + (job.submit_time - counted_from)
             expected_time = prospects[job.job_id].left / share + (view.time - counted_from)
             spare.append((fair_time * self.most_unfairness + (counted_from - end_of_window)) * share)
             expected_unfairness.append(expected_time / fair_time)
-        least = fair_rounds(jobs, spare, window)
+        least_rounds = fair_rounds(jobs, spare, window)
         weights = [1.0] * len(jobs)
-        if least is None:
-            least = [0] * len(jobs)
+        if least_rounds is None:
+            least_rounds = [0] * len(jobs)
             weights = [self._weight(rho, job, window) for rho, job in zip(expected_unfairness, jobs, strict=True)]
         self._weights = dict(zip(prospects, weights, strict=True))
-        self._planned = dict(zip(prospects, planned_rounds(jobs, weights, least, window), strict=True))
+        self._planned = dict(zip(prospects, planned_rounds(jobs, weights, least_rounds, window), strict=True))
         self._rounds_left = self.window
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
@@ -304,13 +344,14 @@ class Shockwave:
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
         """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""
         rounds = self._planned[job.job_id]
-        worth = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
-        return rounds < self._rounds_left, -sort_key(worth), not job.placement
+        priority = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
+        return rounds < self._rounds_left, -sort_key(priority), not job.placement
 
 
 def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
     """Return the GPU types of the jobs that fit, in order. Each job takes the first type that it can use and fits."""
-    free, running = dict(gpus_by_type(view)), dict[str, str]()
+    free = dict(gpus_by_type(view))
+    running = dict[str, str]()
     for job in order:
         types = [name for name in free if name in job.speeds and free[name] >= job.num_replicas]
         if types:

@@ -14,17 +14,16 @@ from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import check_above_zero, newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
-from polluxsim.policies.tools.pools import pool_per_type
 
 
 @takes_settings("policy")
-@pool_per_type
 @dataclass
-class Themis:
+class Themis(Policy):
     """Lease GPUs to the jobs with the worst finish-time fairness ρ, so that the product of their 1/ρ is largest.
 
     ρ is the completion time of a job, over its completion time alone on an equal share of the cluster. The policy
@@ -45,7 +44,7 @@ class Themis:
 
     lease: Seconds = 1200.0
     fairness: float = 0.8
-    traits: ClassVar[Traits] = Traits(slices_time=True)
+    traits: ClassVar[Traits] = Traits(slices_time=True, per_type=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     # Total time that each job needs on the requested GPUs, and the end of its lease [s].
     _work: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
@@ -59,19 +58,20 @@ class Themis:
         """Hold the auction among the jobs without a lease, if there are any."""
         self._take_note(view)
         until = self._until
-        held = {
+        leases = {
             job.job_id: num_replicas(job.placement)
             for job in view.running
             if not view.has_come(until.get(job.job_id, 0))
         }
-        bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
-        left = view.num_gpus - sum(held.values())
-        won = auctioned(bids, left, self.fairness)
-        left -= sum(won.values())
-        leased = {job.job_id: self._bid(view, job, restarts=True) for job in view.jobs if left and job.job_id in held}
-        grown = taken_up(leased, held, left)
-        counts = {job_id: gpus for job_id, gpus in (held | grown | won).items() if gpus}
-        self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in held}
+        bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in leases}
+        gpus_left = view.num_gpus - sum(leases.values())
+        won = auctioned(bids, gpus_left, self.fairness)
+        gpus_left -= sum(won.values())
+        with_lease = [job for job in view.jobs if gpus_left and job.job_id in leases]
+        leased = {job.job_id: self._bid(view, job, restarts=True) for job in with_lease}
+        grown = taken_up(leased, leases, gpus_left)
+        counts = {job_id: gpus for job_id, gpus in (leases | grown | won).items() if gpus}
+        self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in leases}
         decision = decision_by(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
         return replace(decision, valid_until=min(until.values(), default=inf))
 
@@ -97,15 +97,23 @@ class Themis:
         times = self._times.on(job, counts_of(job, view.num_gpus))
         if not times or not view.num_gpus:  # while nodes are down, it may fit on no number of GPUs
             return {0: 0.0}
-        age, asked_for = view.time - job.submit_time, self._asked_for(job)
+        age = view.time - job.submit_time
+        asked_for = self._asked_for(job)
         share = view.num_gpus / len(view.jobs)
         alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
         alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)
         later = age + self.lease + (asked_for if job.num_replicas in times else min(times.values()))
         if restarts:
-            held, delay = num_replicas(job.placement), view.delay_of(job)
-            times = {gpus: time if gpus == held else time + delay for gpus, time in times.items()}
+            times = _with_restart(times, num_replicas(job.placement), view.delay_of(job))
         return {0: -log(later / alone)} | {gpus: -log((age + time) / alone) for gpus, time in times.items()}
+
+
+def _with_restart(times: Mapping[int, float], present_gpus: int, delay: float) -> dict[int, float]:
+    """Return remaining times by numbers of GPUs [s], with the restart delay [s] for all but the present number."""
+    with_delay = {gpus: time + delay for gpus, time in times.items()}
+    if present_gpus in times:
+        with_delay[present_gpus] = times[present_gpus]
+    return with_delay
 
 
 def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: float) -> dict[JobId, int]:
@@ -117,13 +125,13 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
     ranking = sorted(bids, key=lambda job_id: _worth(bids[job_id], 0))
     may_bid = ranking[: max(ceil((1 - fairness) * len(ranking) * (1 - ROUNDING)), 1)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
-    left = offer - sum(won.values())
+    gpus_left = offer - sum(won.values())
     for job_id in ranking:
         if not won.get(job_id):
-            worth = bids[job_id]
-            affordable = [gpus for gpus in worth if 0 < gpus <= left]
-            won[job_id] = max(affordable, key=partial(_worth, worth), default=0)
-            left -= won[job_id]
+            bid = bids[job_id]
+            affordable = [gpus for gpus in bid if 0 < gpus <= gpus_left]
+            won[job_id] = max(affordable, key=partial(_worth, bid), default=0)
+            gpus_left -= won[job_id]
     return won
 
 
@@ -138,7 +146,8 @@ def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int
     bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
     taken = dict[str, int]()
     for job_id in sorted(bidders, key=lambda job_id: _worth(bids[job_id], held[job_id])):
-        bid, now = bids[job_id], held[job_id]
+        bid = bids[job_id]
+        now = held[job_id]
         gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=partial(_worth, bid))
         if gpus > now:
             taken[job_id] = gpus
@@ -146,12 +155,27 @@ def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int
     return taken
 
 
+LEASED = ReasonKind(
+    "leased",
+    "The policy leases {gpus:GPU} to the job until {lease_end:clock}[. With these GPUs, the job would end at {rho:.2f} "
+    "times its fair time].",
+    {"gpus": "GPUs", "lease_end": "s"},
+    "A job holds GPUs on a lease.",
+)
+OUTBID = ReasonKind(
+    "outbid",
+    "The policy auctions free GPUs among the jobs that are furthest behind their fair time. Other jobs won them, or "
+    "hold their leases[. If this job gets GPUs one lease later, it ends at {rho:.2f} times its fair time].",
+    meaning="Other jobs hold the GPUs on leases, or won them.",
+)
+
+
 def _reason(
     job_id: JobId, bids: Mapping[JobId, Mapping[int, float]], counts: Mapping[JobId, int], until: Mapping[JobId, float]
 ) -> Reason:
-    """Return the reason of a job. Kinds: `leased` and `outbid`."""
+    """Return the reason of a job."""
     bid = bids.get(job_id)
     if job_id not in counts:
-        return Reason("outbid", {} if bid is None else {"rho": exp(-bid[0])})
+        return Reason(OUTBID, {} if bid is None else {"rho": exp(-bid[0])})
     numbers = {"gpus": counts[job_id], "lease_end": until[job_id]}
-    return Reason("leased", numbers if bid is None else {**numbers, "rho": exp(-bid[counts[job_id]])})
+    return Reason(LEASED, numbers if bid is None else {**numbers, "rho": exp(-bid[counts[job_id]])})

@@ -36,26 +36,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from polluxsim.hardware.placements import JobId, Placement, num_replicas
-from polluxsim.policies.contract.view import ClusterView, JobView, Reason
-from polluxsim.policies.tenants.terms import LOWER_PRIORITY, NEVER, Rules, Terms
+from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.view import ClusterView, JobView, Reason, ReasonKind
+from polluxsim.policies.tenants.reason_kinds import BORROWS, NO_QUOTA_LEFT, PREEMPTED, RECLAIMED, WITHIN_QUOTA
+from polluxsim.policies.tenants.terms import LOWER_PRIORITY, NEVER, Kind, Rules, Terms, held_gpus, jobs_within, kind_of
 from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gang_places import node_numbers
 from polluxsim.policies.tools.ledger import queue_of
-
-
-class Kind(NamedTuple):
-    """The properties of a job on which the room for it depends."""
-
-    queue: str
-    gpus: int  # number of GPUs that the job gets
-    priority: float
-
-
-def _gpus(job: JobView) -> int:
-    """Return the GPUs of a running job, which differ from its request after a fork from an elastic policy."""
-    return num_replicas(job.placement) or job.num_replicas
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
 
 
 class Cohort:
@@ -73,7 +63,10 @@ class Cohort:
         view: ClusterView,
         start_of: Callable[[JobView], float],
     ) -> None:
-        self._terms, self._other, self._rules, self._view = terms, other, rules, view
+        self._terms = terms
+        self._other = other
+        self._rules = rules
+        self._view = view
         self._start_of = start_of
         # All jobs by priority, then submission, and the place of each job in this order.
         self._order = sorted(view.jobs, key=lambda job: -job.priority)
@@ -82,23 +75,27 @@ class Cohort:
         for job in self._order:
             self._by_queue.setdefault(queue_of(job), []).append(job)
         self._queues = sorted({*terms, *self._by_queue})
-        self._kind = {job.job_id: Kind(queue_of(job), _gpus(job), job.priority) for job in view.jobs}
+        self._kind = {job.job_id: kind_of(job, view) for job in view.jobs}
         self._waiting = Counter(self._kind[job.job_id] for job in view.waiting)  # number of waiting jobs of each kind
         self._ran_before = {job.job_id for job in view.running}
         self._free = sum(view.free)
+        # The free GPUs of each node. None if GPUs may be anywhere: then their number suffices until the end.
+        self._nodes = None if view.shape_rule.anywhere else FreeGpus(view.free)
+        self._placements = {job.job_id: job.placement for job in view.running}
+        self._last_placements = dict(self._placements)  # also of jobs that lost their GPUs
         self._holding = {job.job_id: job for job in view.running}
         self._used = Counter[str]()  # GPUs of each queue
         self._used_at = Counter[tuple[str, float]]()  # GPUs of each queue for jobs of a priority
         for job in view.running:
-            self._used[queue_of(job)] += _gpus(job)
-            self._used_at[queue_of(job), job.priority] += _gpus(job)
+            self._used[queue_of(job)] += held_gpus(job)
+            self._used_at[queue_of(job), job.priority] += held_gpus(job)
         self._priorities = {job.priority for job in view.jobs}
         self._within: dict[str, set[JobId]] = {}  # jobs within the quota of a queue, until its jobs change
         # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
-        self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
+        self._pool = float(max(view.nominal_gpus, sum(terms_of_queue.quota for terms_of_queue in terms.values())))
         for queue in self._queues:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self._reason_kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
+        self._reason_kinds: dict[JobId, ReasonKind] = {}  # kinds of the reasons of started jobs
         self._takers: dict[JobId, JobView] = {}  # the job for which each preempted job lost its GPUs last
         self._num_reclaims = 0
 
@@ -130,11 +127,17 @@ class Cohort:
                 pass
 
     def placements(self) -> dict[JobId, Placement]:
-        """Return the changed placements: none for preempted jobs, the nodes with most free GPUs for started jobs."""
-        view, lost = self._view, self.preempted
-        free, changed = FreeGpus(view.free), dict[JobId, Placement]()
-        if lost:
-            changed = dict.fromkeys(lost, ())
+        """Return the changed placements. They are empty for preempted jobs, and in shape for started jobs."""
+        view = self._view
+        changed: dict[JobId, Placement] = dict.fromkeys(self.preempted, ())
+        if self._nodes is not None:
+            before = {job.job_id: job.placement for job in view.running}
+            for name in self._holding:
+                if self._placements[name] != before.get(name):
+                    changed[name] = self._placements[name]
+            return changed
+        free = FreeGpus(view.free)
+        if changed:
             in_use = view.sharing.in_use(job for job in view.running if job.job_id not in changed)
             free = FreeGpus([gpus - in_use[node] for node, gpus in enumerate(view.gpus_per_node)])
         for job in self.started.values():
@@ -142,29 +145,29 @@ class Cohort:
         return changed
 
     def reasons(self, asked: Iterable[JobId]) -> dict[JobId, Reason]:
-        """Return the reasons for jobs, with the use of their queues' quotas.
-
-        Kinds: `within-quota` and `borrows` for started jobs; `runs-on`; `no-quota-left` for waiting jobs; `reclaimed`
-        and `preempted`, with the job of another or of the same queue that takes the GPUs.
-        """
-        wanted, lost = set(asked), self.preempted
+        """Return the reasons for jobs, with the use of their queues' quotas."""
+        wanted = set(asked)
+        lost = self.preempted
         return {job.job_id: self._reason(job, lost) for job in self._view.jobs if job.job_id in wanted}
 
     def _reason(self, job: JobView, lost: Mapping[JobId, JobView]) -> Reason:
         queue = queue_of(job)
-        quota = self._of(queue).quota
-        numbers = {
+        numbers: dict[str, float] = {
             "gpus_needed": job.num_replicas,
-            "quota": quota,
+            "quota": self._of(queue).quota,
             "queue_gpus": self._used[queue],
             "gpus_free": self._free,
             "gpus_available": self._available(queue),
         }
         if job.placement and (taker := lost.get(job.job_id)) is not None:
-            return Reason("preempted" if queue_of(taker) == queue else "reclaimed", numbers, (taker.job_id,))
+            return Reason(PREEMPTED if queue_of(taker) == queue else RECLAIMED, numbers, (taker.job_id,))
         if job.job_id in self._holding and not job.placement:
             return Reason(self._reason_kinds[job.job_id], numbers)
-        return Reason("runs-on" if job.placement else "no-quota-left", numbers)
+        if job.placement:
+            return Reason(RUNS_ON, numbers)
+        if self._nodes is not None and job.num_replicas <= self._available(queue):
+            numbers |= node_numbers(self._kind[job.job_id].shape, self._nodes.gpus)
+        return Reason(NO_QUOTA_LEFT, numbers)
 
     def _of(self, queue: str) -> Terms:
         return self._terms.get(queue, self._other)
@@ -194,15 +197,16 @@ class Cohort:
         queue = queue_of(job)
         if not self._may_make_room(job):
             return False
-        own, others = self._candidates(job)
-        if self._used[queue] < self._of(queue).quota and others:
-            first_others = self._by_share(others) if self._rules.fair_sharing else others
-            if victims := self._fewest(job, chain(first_others, own), borrowing=False):
+        of_queue, of_others = self._candidates(job)
+        if self._used[queue] < self._of(queue).quota and of_others:
+            first_others = self._by_share(of_others) if self._rules.fair_sharing else of_others
+            victims = self._fewest(job, chain(first_others, of_queue), borrowing=False)
+            if victims:
                 self._num_reclaims += any(queue_of(victim) != queue for victim in victims)
                 self._exchange(job, victims)
                 return True
         within = self._within_quota(queue)
-        victims = self._fewest(job, own, borrowing=True)
+        victims = self._fewest(job, of_queue, borrowing=True)
         if not victims:
             return False
         takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
@@ -222,8 +226,8 @@ class Cohort:
         if not lower_gpus or kind.gpus > self._free + lower_gpus:
             return False
         before = self._copied()
-        own, _ = self._candidates(job)
-        victims = self._fewest(job, own, borrowing=True)
+        of_queue, _ = self._candidates(job)
+        victims = self._fewest(job, of_queue, borrowing=True)
         if not victims:
             return False
         self._exchange(job, victims)
@@ -245,11 +249,11 @@ class Cohort:
 
     def _makes_fairer(self, job: JobView, shares: list[float]) -> bool:
         """Start a job with preemption of queues with larger shares, if the shares are then fairer than some shares."""
-        own, others = self._candidates(job)
-        if not others:
+        of_queue, of_others = self._candidates(job)
+        if not of_others:
             return False
         before = self._copied()
-        victims = self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
+        victims = self._fewest(job, self._by_fair_sharing(job, [*of_others, *of_queue]), borrowing=True)
         if not victims:
             return False
         self._exchange(job, victims)
@@ -320,21 +324,19 @@ class Cohort:
 
     def _share(self, queue: str, more: int = 0) -> float:
         """Return the GPUs of a queue beyond its quota, over its weight, if the queue gets `more` GPUs."""
-        terms = self._of(queue)
-        return max(self._used[queue] + more - terms.quota, 0) / terms.weight
+        return self._of(queue).share(self._used[queue] + more)
 
     def _available(self, queue: str) -> float:
         """Return the GPUs that a queue may get, including the GPUs that it may borrow."""
-        terms, used = self._of(queue), self._used[queue]
-        own = max(terms.reserved - used, 0)
-        lent = terms.quota - terms.reserved  # part of its quota in the common pool
-        from_pool = max(used - terms.reserved, 0)
-        return own + min(lent - from_pool + terms.borrowing_limit, self._pool)
+        return self._of(queue).available(self._used[queue], self._pool)
 
     def _fits(self, job: JobView, *, borrowing: bool = True) -> bool:
         """Return whether a job fits now, with `borrowing` also beyond the quota of its queue."""
-        queue, gpus = queue_of(job), _gpus(job)
+        queue = queue_of(job)
+        gpus = held_gpus(job)
         if gpus > self._free or gpus > self._available(queue):
+            return False
+        if self._nodes is not None and not self._nodes.fits(self._kind[job.job_id].shape):
             return False
         return borrowing or not self._share(queue, gpus)
 
@@ -342,6 +344,8 @@ class Cohort:
         kind = self._kind[job.job_id]
         self._change(kind, kind.gpus)
         self._holding[job.job_id] = job
+        if self._nodes is not None:
+            self._placements[job.job_id] = self._placed(job, self._nodes)
         self._waiting[kind] -= 1
         if not self._waiting[kind]:
             del self._waiting[kind]
@@ -351,6 +355,18 @@ class Cohort:
         self._change(kind, -kind.gpus)
         self._waiting[kind] += 1
         del self._holding[job.job_id]
+        if self._nodes is not None:
+            placement = self._placements.pop(job.job_id)
+            self._last_placements[job.job_id] = placement
+            self._nodes.give_back(placement)
+
+    def _placed(self, job: JobView, nodes: FreeGpus) -> Placement:
+        """Take GPUs for a job, those that it held last if they are free, and return them."""
+        last = self._last_placements.get(job.job_id, ())
+        if last and nodes.has(last):
+            nodes.take(last)
+            return last
+        return nodes.pack_shape(self._kind[job.job_id].shape) or ()
 
     def _change(self, kind: Kind, gpus: int) -> None:
         """Give GPUs to the queue of a job of a kind, or take them from the queue if the number is negative."""
@@ -365,7 +381,7 @@ class Cohort:
 
     def _start(self, job: JobView) -> None:
         self._add(job)
-        self._reason_kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
+        self._reason_kinds[job.job_id] = BORROWS if self._share(queue_of(job)) else WITHIN_QUOTA
 
     def _exchange(self, job: JobView, victims: Iterable[JobView]) -> None:
         """Start a job for which some jobs, which are removed, lose their GPUs."""
@@ -378,15 +394,11 @@ class Cohort:
             self._add(victim)
 
     def _within_quota(self, queue: str) -> set[JobId]:
-        """Return the jobs with GPUs within the quota of a queue: in order, each that fits into the rest of it."""
+        """Return the jobs with GPUs within the quota of a queue."""
         if queue not in self._within:
-            mine = [job for job in self._holding.values() if queue_of(job) == queue]
-            left, within = self._of(queue).quota, set[JobId]()
-            for job in sorted(mine, key=lambda job: self._place[job.job_id]):
-                if _gpus(job) <= left:
-                    left -= _gpus(job)
-                    within.add(job.job_id)
-            self._within[queue] = within
+            holders = [job for job in self._holding.values() if queue_of(job) == queue]
+            holders.sort(key=lambda job: self._place[job.job_id])
+            self._within[queue] = jobs_within(self._of(queue).quota, holders)
         return self._within[queue]
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
@@ -395,8 +407,10 @@ class Cohort:
         Jobs of other queues must be beyond the quotas of their queues. The job with the lowest priority comes first;
         among equal priorities, the job that was admitted last.
         """
-        rules, queue = self._rules, queue_of(job)
-        own, others = [], []
+        rules = self._rules
+        queue = queue_of(job)
+        of_queue: list[JobView] = []
+        of_others: list[JobView] = []
         may_reclaim = rules.fair_sharing or self._used[queue] < self._of(queue).quota
         within = {name: self._within_quota(name) for name in self._queues if may_reclaim and self._share(name) > 0}
         for victim in self._holding.values():
@@ -405,15 +419,15 @@ class Cohort:
             if rule == NEVER or (rule == LOWER_PRIORITY and victim.priority >= job.priority):
                 continue
             if name == queue:
-                own.append(victim)
+                of_queue.append(victim)
             elif name in within and victim.job_id not in within[name]:
-                others.append(victim)
+                of_others.append(victim)
 
         def order(victim: JobView) -> tuple[float, float, int]:
             start = self._start_of(victim) if victim.placement else self._view.time
             return victim.priority, -start, -self._place[victim.job_id]
 
-        return sorted(own, key=order), sorted(others, key=order)
+        return sorted(of_queue, key=order), sorted(of_others, key=order)
 
     def _fewest(self, job: JobView, candidates: Iterable[JobView], *, borrowing: bool) -> list[JobView]:
         """Remove candidates in order until a job fits, then put back those whose removal is not needed.
@@ -453,9 +467,7 @@ class Cohort:
                 del queues[name]
 
     def _by_fair_sharing(self, job: JobView, candidates: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield candidates in the order of Kueue's fair sharing.
-
-        The caller removes each job before it asks for the next.
+        """Yield candidates in the order of Kueue's fair sharing. The caller removes each before it asks for the next.
 
         First come jobs whose queue keeps at least the share that the queue of the new job will have, then one job of
         each queue whose share now exceeds the share that the other will have.
@@ -468,7 +480,7 @@ class Cohort:
         while queues:
             name = max(queues, key=self._share)
             victim = queues[name].pop(0)
-            share = max(self._used[name] - _gpus(victim) - self._of(name).quota, 0) / self._of(name).weight
+            share = self._of(name).share(self._used[name] - held_gpus(victim))
             if name == queue or self._share(queue, job.num_replicas) <= share:
                 yield victim
             else:
@@ -481,4 +493,7 @@ class Cohort:
 
 
 # Attributes of a cohort that moves change. Copies of them take moves back.
-CHANGED = ("_free", "_pool", "_used", "_used_at", "_holding", "_waiting", "_reason_kinds", "_takers", "_num_reclaims")
+CHANGED = (
+    "_free", "_nodes", "_placements", "_last_placements", "_pool", "_used", "_used_at", "_holding", "_waiting",
+    "_reason_kinds", "_takers", "_num_reclaims",
+)  # fmt: skip

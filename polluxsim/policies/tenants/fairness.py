@@ -15,11 +15,13 @@ from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
+from polluxsim.policies.tools.reason_kinds import RUNS_ON, another_does_not_fit
 from polluxsim.policies.tools.starting import start_gangs, started_by
 from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable, grouped
 from polluxsim.workloads.job import Job
@@ -27,7 +29,7 @@ from polluxsim.workloads.job import Job
 
 @takes_settings("policy")
 @dataclass
-class FairQueues:
+class FairQueues(Policy):
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
     A queue without waiting jobs collects no credit. When one of its jobs has to wait again, its usage is raised to the
@@ -51,7 +53,7 @@ class FairQueues:
 
     weights: Mapping[Name, float] = field(default_factory=dict)
     lookahead: Seconds = 3600.0
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
+    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
     _virtual_time: float = field(default=0.0, init=False, repr=False)  # [GPU s]
@@ -150,7 +152,7 @@ def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
 
 @takes_settings("policy")
 @dataclass(frozen=True)
-class DominantResourceFairness:
+class DominantResourceFairness(Policy):
     """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
 
     A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs start in order of
@@ -171,7 +173,7 @@ class DominantResourceFairness:
 
     weights: Mapping[Name, float] = field(default_factory=dict)
     by: str = "queue"
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
+    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +198,8 @@ class DominantResourceFairness:
             owner = min(waiting, key=filling.share_of)
             job = self._table.job(waiting[owner][0])
             waiting[owner] = waiting[owner][1:]
-            if placement := filling.place(job):
+            placement = filling.place(job)
+            if placement:
                 started[job.job_id] = placement
             else:
                 heads[owner] = job.job_id
@@ -258,11 +261,38 @@ class DominantResourceFairness:
         return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
 
 
+_NEEDS = "{gpus_needed:GPU}[ with {cpus_needed:CPU} and {memory_part:%} of all memory]"
+_UNITS = {"gpus_needed": "GPUs", "cpus_needed": "CPUs"}
+
+LOWEST_SHARE = ReasonKind(
+    "least-share",
+    f"The job gets {_NEEDS}, because its queue or user had the lowest dominant share of those whose next job "
+    "fits. With it, this share is {dominant_share:%}.",
+    _UNITS,
+    "A job starts, because its queue or user has the lowest dominant share.",
+)
+NEVER_FITS = ReasonKind(
+    "never-fits",
+    f"The policy rejects the job: it needs {_NEEDS}, and the nodes that it can use never have as much for it.",
+    _UNITS,
+    "A job is rejected, because it fits on no nodes.",
+)
+SHARE_WAITS = ReasonKind(
+    "share-waits",
+    f"The job needs {_NEEDS}, and [waits behind {{first}}, the next job of the same queue or user, which does not fit|"
+    "the jobs before it left too little on the nodes]. The dominant share of its queue or user is {dominant_share:%}.",
+    _UNITS,
+    "A job waits, because it or an earlier job of its queue or user does not fit.",
+    excuses_waiting=another_does_not_fit,
+)
+
+
 class _Filling:
     """The free resources, and the use of each owner, while jobs start one after the other."""
 
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
-        self._view, self._policy = view, policy
+        self._view = view
+        self._policy = policy
         self._free = FreeGpus(view.gpus_per_node, view.hosts)
         # CPUs and memory per GPU of a job without a request: every node has this amount for each of its GPUs.
         self._default = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
@@ -302,21 +332,24 @@ class _Filling:
 
     def can_ever_run(self, job: JobView) -> bool:
         """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
-        view, needs = self._view, self.needs_of(job)
+        view = self._view
+        needs = self.needs_of(job)
         if not self.can_reject:
             return True
         rooms = FreeGpus(view.gpus_per_node, view.hosts).rooms(needs)
+        empty = FreeGpus(rooms)
         types = job.speeds or view.types
-        return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
+        return any(empty.fits(view.shape_of(job, name), view.nodes_of(name)) for name in types)
 
     def place(self, job: JobView) -> Placement:
         """Take GPUs for a job with its CPUs and memory, and return them; none if it fits nowhere.
 
-        They are of its fastest type with room, first on the nodes with room for most of the job.
+        They are of its fastest type with room, in the shape of the job.
         """
         rooms = FreeGpus([max(room, 0) for room in self._free.rooms(self.needs_of(job))])
         for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True) or self._view.types:
-            if placement := rooms.pack(job.num_replicas, self._view.nodes_of(name)):
+            placement = rooms.pack_shape(self._view.shape_of(job, name), self._view.nodes_of(name))
+            if placement:
                 self._take(job, placement)
                 return placement
         return ()
@@ -325,7 +358,8 @@ class _Filling:
         """Charge the owner of a job for its GPUs, CPUs and memory."""
         needs = self.needs_of(job)
         self._free.take(placement, needs)
-        owner, whole = self._policy.owner_of(job), needs.times(job.num_replicas)
+        owner = self._policy.owner_of(job)
+        whole = needs.times(job.num_replicas)
         used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
         self._used[owner] = tuple(before + more for before, more in used)
 
@@ -334,8 +368,7 @@ class _Filling:
     ) -> dict[JobId, Reason]:
         """Return, as reasons of jobs, the dominant shares of their owners.
 
-        Kinds: `least-share` for a starting job; `runs-on`; `never-fits` for a rejected job; and `share-waits` for a
-        waiting job, with the earlier job of its owner that does not fit, if there is one in `heads`.
+        The reason of a waiting job names the earlier job of its owner that does not fit, if there is one in `heads`.
         """
         return {job.job_id: self._reason(job, started, heads) for job in asked}
 
@@ -346,7 +379,7 @@ class _Filling:
             needs = self.needs_of(job).times(job.num_replicas)
             numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
         if job.placement or job.job_id in started:
-            return Reason("runs-on" if job.placement else "least-share", numbers)
+            return Reason(RUNS_ON if job.placement else LOWEST_SHARE, numbers)
         if not self.can_ever_run(job):
-            return Reason("never-fits", numbers)
-        return Reason("share-waits", numbers, tuple({heads.get(owner, job.job_id)} - {job.job_id}))
+            return Reason(NEVER_FITS, numbers)
+        return Reason(SHARE_WAITS, numbers, tuple({heads.get(owner, job.job_id)} - {job.job_id}))

@@ -12,22 +12,21 @@ import numpy as np
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range, short
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.policy import Asking, Policy, QuotaRules
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tenants.cohort import Cohort
 from polluxsim.policies.tenants.terms import ANY, LOWER_PRIORITY, NEVER, Rules, Terms, most_gpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
-from polluxsim.policies.tools.pools import pool_per_type
 from polluxsim.workloads.job import Job
 
 ByQueue: TypeAlias = Mapping[Name, int | Mapping[Name, int]]  # GPUs of each queue, or of each GPU type of each queue
 
 
 @takes_settings("policy")
-@pool_per_type
 @dataclass
-class Quotas:
+class Quotas(Policy):
     """Start whole jobs within the quotas of their queues, and let queues borrow idle GPUs of other queues.
 
     In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit. A
@@ -90,7 +89,8 @@ class Quotas:
     @property
     def traits(self) -> Traits:
         """Return the traits of the policy, which depend on its rules of preemption."""
-        return Traits(never_preempts=self.within_queue == NEVER and self.reclaim == NEVER)
+        never_preempts = self.within_queue == NEVER and self.reclaim == NEVER
+        return Traits(never_preempts=never_preempts, keeps_shapes=True, per_type=True)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if the quotas have no effect.
@@ -123,7 +123,8 @@ class Quotas:
     def _check_sum(self, cluster: Cluster) -> None:
         """Check that the quotas do not exceed the GPUs of the cluster, including nodes that are down."""
         for gpu_type, sizes in cluster.by_type.items():
-            quotas, gpus = sum(_on(self.gpus, gpu_type).values()), sum(sizes)
+            quotas = sum(_on(self.gpus, gpu_type).values())
+            gpus = sum(sizes)
             if quotas > gpus:
                 of_type = f" of {gpu_type}" if len(cluster.by_type) > 1 else ""
                 raise InvalidConfigError(
@@ -150,11 +151,17 @@ class Quotas:
         on: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
         return replace(self, **on)
 
-    def may_use(self, job: JobView, gpu_type: str) -> bool:
-        """Return whether the limits of its queue allow a job to start on a type, however few GPUs the type has."""
-        return self.can_ever_hold(job, gpu_type, job.num_replicas + sum(_on(self.gpus, gpu_type).values()))
+    @property
+    def quota_rules(self) -> QuotaRules:
+        """Return the policy itself, which states its quotas."""
+        return self
 
-    def can_ever_hold(self, job: JobView | Job, gpu_type: str, num_gpus: int) -> bool:
+    @property
+    def takes_back(self) -> bool:
+        """Return whether a queue preempts any job beyond the quota of another queue."""
+        return self.reclaim == ANY
+
+    def can_ever_hold(self, job: Asking, gpu_type: str, num_gpus: float = inf) -> bool:
         """Return whether the queue of a job can hold enough GPUs for the job, if there are `num_gpus` of a type."""
         queue = job.queue or NO_QUEUE
         terms = {queue: self._other(), **self._terms(gpu_type)}
@@ -190,7 +197,8 @@ class Quotas:
 
     def _terms(self, gpu_type: str) -> dict[str, Terms]:
         """Return the terms of the queues that a parameter names."""
-        quotas, lending = _on(self.gpus, gpu_type), _on(self.lending_limits, gpu_type)
+        quotas = _on(self.gpus, gpu_type)
+        lending = _on(self.lending_limits, gpu_type)
         limits = _on(self.borrowing_limits, gpu_type)
         names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
         return {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import NamedTuple
+
+from polluxsim.hardware.node_shapes import Shape
+from polluxsim.hardware.placements import JobId, num_replicas
+from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.tools.ledger import queue_of
 
 ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"  # jobs that may be preempted
 
@@ -22,6 +27,17 @@ class Terms(NamedTuple):
         """Return the GPUs of the quota that other queues cannot borrow."""
         return max(self.quota - self.lending_limit, 0)
 
+    def share(self, used: int) -> float:
+        """Return the GPUs beyond the quota, over the weight, of a queue that uses a number of GPUs."""
+        return max(used - self.quota, 0) / self.weight
+
+    def available(self, used: int, pool: float) -> float:
+        """Return the GPUs that a queue that uses a number of GPUs may still get; `pool` GPUs may be borrowed by all."""
+        reserve_left = max(self.reserved - used, 0)
+        lent = self.quota - self.reserved  # part of its quota in the common pool
+        from_pool = max(used - self.reserved, 0)
+        return reserve_left + min(lent - from_pool + self.borrowing_limit, pool)
+
 
 class Rules(NamedTuple):
     """Rules of preemption. The parameters of `Quotas` describe them."""
@@ -31,8 +47,40 @@ class Rules(NamedTuple):
     fair_sharing: bool = False
 
 
-def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
+def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: float) -> float:
     """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""
     mine = terms.get(queue, Terms())
-    reserved = sum(each.reserved for name, each in terms.items() if name != queue)
+    reserved = sum(terms_of_queue.reserved for name, terms_of_queue in terms.items() if name != queue)
     return min(mine.quota + mine.borrowing_limit, num_gpus - reserved)
+
+
+class Kind(NamedTuple):
+    """The properties of a job on which the room for it depends."""
+
+    queue: str
+    gpus: int  # number of GPUs that the job gets
+    priority: float
+    shape: Shape  # how the GPUs must be spread over nodes
+
+
+def kind_of(job: JobView, view: ClusterView) -> Kind:
+    """Return the kind of a job."""
+    gpus = held_gpus(job)
+    # After a fork from an elastic policy, a job may hold another number of GPUs than it requests.
+    shape = view.shape_of(job) if gpus == job.num_replicas else Shape(gpus)
+    return Kind(queue_of(job), gpus, job.priority, shape)
+
+
+def held_gpus(job: JobView) -> int:
+    """Return the GPUs of a running job, which differ from its request after a fork from an elastic policy."""
+    return num_replicas(job.placement) or job.num_replicas
+
+
+def jobs_within(quota: float, jobs: Iterable[JobView]) -> set[JobId]:
+    """Return the jobs within a quota: in the given order, each job whose GPUs fit into the rest of the quota."""
+    within = set[JobId]()
+    for job in jobs:
+        if held_gpus(job) <= quota:
+            quota -= held_gpus(job)
+            within.add(job.job_id)
+    return within

@@ -10,9 +10,12 @@ from math import inf
 from typing import Any
 
 from polluxsim.common.errors import check_range
-from polluxsim.hardware.placements import Crew, JobId
+from polluxsim.hardware.placements import Crew, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
+from polluxsim.policies.tools.gang_places import GangPlaces, Heads
+from polluxsim.policies.tools.held_by_limit import HeldByLimit
+from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 
 Describe = Callable[[JobView], Mapping[str, float]]  # returns the sort key of a job, as numbers of a reason by name
 
@@ -28,6 +31,7 @@ class Budget:
         self._mixes = mixes
         self._left = {name: view.gpus_of(name) for name in view.types}
         self._only = next(iter(self._left)) if len(self._left) == 1 else None
+        self.heads = Heads(view)
         self.left = sum(self._left.values())  # GPUs of all types that are left
 
     def take(self, job: JobView, gpus: int | None = None) -> Crew:
@@ -41,11 +45,14 @@ class Budget:
         if self._only is None and self._mixes and job.mixes_types:
             crew = self._mixed(job, wanted)
         else:
-            crew = self._of_one_type(wanted, [self._only] if self._only else self._by_preference(job))
+            crew = self._of_one_type(wanted, self.heads.open_to(job))
         for name, count in crew:
             self._left[name] -= count
             self.left -= count
         return crew
+
+    def pass_over(self, job: JobView) -> None:
+        """Take no GPUs for a job."""
 
     def left_for(self, job: JobView) -> int:
         """Return the most GPUs that a job can take now."""
@@ -70,22 +77,20 @@ class Budget:
 
     def _mixed(self, job: JobView, wanted: int) -> Crew:
         """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few."""
-        held = self._view.node_types.crew(job.placement)
-        if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
-            return held
-        order = self._by_preference(job)
-        if crew := self._of_one_type(wanted, order):
+        present_types = self._view.node_types.crew(job.placement)
+        if sum(gpus for _, gpus in present_types) == wanted and all(
+            gpus <= self._left[name] for name, gpus in present_types
+        ):
+            return present_types
+        order = self.heads.open_to(job)
+        crew = self._of_one_type(wanted, order)
+        if crew:
             return crew
         taken = {name: 0 for name in self._view.types if name in order}
         for name in order:
             taken[name] = min(self._left[name], wanted)
             wanted -= taken[name]
         return () if wanted else tuple((name, gpus) for name, gpus in taken.items() if gpus)
-
-    def _by_preference(self, job: JobView) -> Sequence[str]:
-        """Return the types that a job can use: first the type on which it runs, then the fastest."""
-        speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
-        return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
 
 
 NEAREST = 3  # largest number of jobs just ahead of a waiting job that a reason names
@@ -103,15 +108,16 @@ def schedule_gangs(
 
     The order decides for running jobs too: if the GPUs do not suffice, a running job that comes later in the order is
     paused, and a job before it gets the GPUs. `[*view.running, *view.waiting]` as the order never pauses a job. A
-    running job that still gets GPUs stays on its own. Jobs that start get GPUs of the nodes with the most free GPUs. By
-    default the policy decides again at the next round.
+    running job that still gets GPUs stays on its own. Jobs that start get GPUs of the nodes with the most free GPUs. A
+    job that `view.limits` stops gets none, and blocks no job. By default the policy decides again at the next round.
 
     Parameters
     ----------
     order
         All jobs by precedence. The order is read only as far as needed.
     overtaking
-        Whether a job that fits may start before a job that does not fit.
+        Whether a job that fits may start before a job that does not fit. Otherwise a job that does not fit blocks the
+        later jobs on the GPU types that it can use.
     order_lasts_until
         Time until which no job that gets GPUs falls behind another job, unless a job arrives [s]. The policy does not
         decide again before this time, unless GPUs become free while jobs wait.
@@ -120,12 +126,11 @@ def schedule_gangs(
     """
     # Another iterable than a list may be long, and slow to compute.
     order, again = (order, order) if isinstance(order, list) else tee(order)
-    if view.demand <= view.num_gpus and len(view.types) == 1 and not view.sharing.held:
+    if may_all_fit(view) and len(view.types) == 1 and not view.sharing.held:
         # All jobs fit, so only the order of the jobs that start matters.
-        free = FreeGpus(view.free)
-        started = {job.job_id: free.pack(job.num_replicas) or () for job in _in_order(view.waiting, order)}
-        # Jobs hold more GPUs than they request if an elastic policy ran before a fork. They give back GPUs below.
-        if all(started.values()):
+        started = start_all(view, _in_order(view.waiting, order))
+        if started is not None:
+            view.limits.take_note(view.jobs, started, others_keep=True)
             return Decision(
                 started,
                 others_keep=True,
@@ -134,22 +139,105 @@ def schedule_gangs(
                 explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
             )
         order = copy(again)
-    budget = Budget(view, mixes=True)
-    admitted: list[tuple[JobView, Crew]] = []
-    for job in order:
-        if crew := budget.take(job):
-            admitted.append((job, crew))
-            if not budget.left:
-                break
-        elif not overtaking:
-            break
-    some_wait = len(admitted) < len(view.jobs)
+    at_limits = HeldByLimit(view)
+    held_before = at_limits.copy()
+    if view.shape_rule.anywhere:
+        placements = _placed_anywhere(view, order, at_limits, overtaking=overtaking)
+    else:
+        placements = _placed_in_shape(view, order, lambda: copy(again), at_limits, overtaking=overtaking)
+    view.limits.take_note(view.jobs, placements)
+    some_wait = len(placements) < len(view.jobs)
     return Decision(
-        place(view, admitted),
+        placements,
         valid_until=order_lasts_until,
         outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: _reasons(view, copy(again), jobs, overtaking=overtaking, describe=describe),
+        explain=lambda jobs: _reasons(
+            view, lambda: copy(again), held_before, jobs, overtaking=overtaking, describe=describe
+        ),
     )
+
+
+def may_all_fit(view: ClusterView) -> bool:
+    """Return whether the cluster has as many GPUs as all jobs request. Nodes may still be too small for a job."""
+    return view.demand <= view.num_gpus
+
+
+def start_all(view: ClusterView, waiting: Iterable[JobView]) -> dict[JobId, Placement] | None:
+    """Return the placements of the waiting jobs on free GPUs, in order; None if some do not fit, or a limit stops some.
+
+    Jobs do not fit if nodes are too full for them, or if other jobs hold more GPUs than they request, because an
+    elastic policy ran before a fork.
+    """
+    free = FreeGpus.free_in(view)
+    at_limits = HeldByLimit(view)
+    at_limits.add(view.running)
+    started = {}
+    for job in waiting:
+        if at_limits.stop(job) is not None:
+            return None
+        at_limits.add([job])
+        placement = free.pack_shape(view.shape_of(job))
+        if placement is None:
+            return None
+        started[job.job_id] = placement
+    return started
+
+
+def _placed_anywhere(
+    view: ClusterView, order: Iterable[JobView], held: HeldByLimit, *, overtaking: bool
+) -> dict[JobId, Placement]:
+    """Return the placements of the jobs that fit, in order, if their GPUs may be anywhere."""
+    budget = Budget(view, mixes=True)
+    admitted: list[tuple[JobView, Crew]] = []
+
+    def take(job: JobView) -> bool:
+        crew = budget.take(job)
+        if crew:
+            admitted.append((job, crew))
+        return bool(crew)
+
+    _admit(budget, take, order, held, overtaking=overtaking)
+    return place(view, admitted)
+
+
+def _placed_in_shape(
+    view: ClusterView,
+    order: Iterable[JobView],
+    again: Callable[[], Iterable[JobView]],
+    held: HeldByLimit,
+    *,
+    overtaking: bool,
+) -> dict[JobId, Placement]:
+    """Return the placements of the jobs that fit in their shapes, in order. `again` returns the order again."""
+    places = GangPlaces(view, again)
+    _admit(places, places.take, order, held, overtaking=overtaking)
+    return places.placements
+
+
+def _admit(
+    budget: Budget | GangPlaces,
+    take: Callable[[JobView], bool],
+    order: Iterable[JobView],
+    held: HeldByLimit,
+    *,
+    overtaking: bool,
+) -> None:
+    """Let jobs take GPUs in order, until none is left or no later job may take any.
+
+    `take` takes the GPUs of a job from the budget, and returns whether the job fits.
+    """
+    for job in order:
+        if held.stop(job) is not None:
+            budget.pass_over(job)
+            continue
+        if take(job):
+            held.add([job])
+            if not budget.left:
+                return
+        elif not overtaking:
+            budget.heads.block(job)
+            if budget.heads.block_all:
+                return
 
 
 def _in_order(jobs: Sequence[JobView], order: Iterable[JobView]) -> Iterable[JobView]:
@@ -167,46 +255,67 @@ def _all_fit(
 
     Most often these jobs are the last ones, so the order is read from its end.
     """
-    asked, left, reasons = set(jobs), view.num_gpus - view.demand, {}
+    asked = set(jobs)
+    gpus_left = view.num_gpus - view.demand
+    reasons = {}
     for position, job in zip(range(len(ordered), 0, -1), reversed(ordered), strict=True):
-        left += job.num_replicas
+        gpus_left += job.num_replicas
         if job.job_id in asked:
-            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
-            reasons[job.job_id] = Reason("gang-fits", numbers)
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            reasons[job.job_id] = Reason(GANG_FITS, numbers)
             if len(reasons) == len(asked):
                 break
     return reasons
 
 
 def _reasons(
-    view: ClusterView, order: Iterable[JobView], jobs: Sequence[JobId], *, overtaking: bool, describe: Describe
+    view: ClusterView,
+    order: Callable[[], Iterable[JobView]],
+    held_before: HeldByLimit,
+    jobs: Sequence[JobId],
+    *,
+    overtaking: bool,
+    describe: Describe,
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs, by the same steps as `schedule_gangs`.
+    """Return the reasons of some jobs, by the same steps as `schedule_gangs`. `order` returns all jobs by precedence.
 
-    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest earlier jobs that got GPUs; and `behind-head-of-line` with
-    the first job that does not fit, which no job may overtake. The GPUs left are those that the job could get: on
-    several GPU types those of one type, unless the job mixes types.
+    `GANG_DOES_NOT_FIT` names the nearest earlier jobs that got GPUs, and `BEHIND_HEAD_OF_LINE` the first job that does
+    not fit; a job that a limit stops has the kind of the limit. The GPUs left are those that the job could get: on
+    several GPU types those of one type, unless the job mixes types. If they would be enough in all, but no nodes have
+    the shape that the job needs, `node_numbers` are among the numbers.
     """
-    asked, budget, head = set(jobs), Budget(view, mixes=True), None
+    asked = set(jobs)
+    budget = Budget(view, mixes=True) if view.shape_rule.anywhere else GangPlaces(view, order)
     ahead = deque[str](maxlen=NEAREST)
+    at_limits = held_before.copy()
     reasons: dict[JobId, Reason] = {}
-    for position, job in enumerate(order, start=1):
-        left = budget.left_for(head or job)
+    for position, job in enumerate(order(), start=1):
+        stop = at_limits.stop(job)
+        if stop is not None:
+            budget.pass_over(job)
+            if job.job_id in asked:
+                reasons[job.job_id] = stop.reason(job)
+            continue
+        head = budget.heads.of(job)
+        gpus_left = budget.left_for(head or job)
         fits = head is None and bool(budget.take(job))
         if job.job_id in asked:
-            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            if not fits and isinstance(budget, GangPlaces):
+                numbers |= budget.node_numbers(head or job)
             if head is not None:
                 numbers["head_gpus_needed"] = head.num_replicas
-                reasons[job.job_id] = Reason("behind-head-of-line", numbers, (head.job_id,))
+                reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers, (head.job_id,))
             else:
-                kind = "gang-fits" if fits else "gang-does-not-fit"
+                kind = GANG_FITS if fits else GANG_DOES_NOT_FIT
                 reasons[job.job_id] = Reason(kind, numbers, () if fits else tuple(ahead)[::-1])
             if len(reasons) == len(asked):
                 break
         if fits:
+            at_limits.add([job])
             ahead.append(job.job_id)
         elif head is None and not overtaking:
-            head = job
+            budget.heads.block(job)
     return reasons
 
 
@@ -233,10 +342,16 @@ def gangs_by(
     lasts_until
         Time until which no running job falls behind a waiting job [s].
     """
-    all_fit = view.demand <= view.num_gpus
-    running_first = all_fit or not preemptive
-    first, others = (view.running, view.waiting) if running_first else ((), view.jobs)
-    order = chain(first, sorted(others, key=key))
+    is_limited = bool(view.limits.limits)
+    may_not_start = is_limited or not view.shape_rule.anywhere
+    if may_not_start and preemptive and may_all_fit(view) and len(view.types) == 1:
+        # If some nodes are too full for a waiting job, or a limit stops it, it may preempt running jobs.
+        starting = sorted(view.waiting, key=key)
+        running_first = start_all(view, starting) is not None
+    else:
+        running_first = not preemptive or (may_all_fit(view) and not is_limited)
+    first, later = (view.running, view.waiting) if running_first else ((), view.jobs)
+    order = chain(first, sorted(later, key=key))
     return schedule_gangs(view, order, order_lasts_until=inf if running_first else lasts_until, describe=describe)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
@@ -17,9 +17,11 @@ from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, JobView, Reason, ReasonKind
 from polluxsim.policies.tools.free_gpus import place
 from polluxsim.policies.tools.gangs import Budget
+from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, NO_LEAST_LEFT
 
 Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
 
@@ -40,32 +42,32 @@ class TrueTimes:
 
     def on(self, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
-        known = self._ratios.setdefault(job.job_id, {})
+        ratios = self._ratios.setdefault(job.job_id, {})
         requested = job.oracle.time_left(job.num_replicas)
         times = {}
         for gpus in counts:
-            if gpus not in known:
+            if gpus not in ratios:
                 try:
-                    known[gpus] = job.oracle.time_left(gpus) / requested
+                    ratios[gpus] = job.oracle.time_left(gpus) / requested
                 except ProfileRangeError:  # the job cannot run on this number of GPUs
-                    known[gpus] = 0.0
-            if known[gpus]:
-                times[gpus] = requested * known[gpus]
+                    ratios[gpus] = 0.0
+            if ratios[gpus]:
+                times[gpus] = requested * ratios[gpus]
         return times
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
         """Return whether a job is equally fast with each GPU on a separate node as with all GPUs on one node."""
         if gpus < 2:
             return True
-        known = self._equal_anywhere.setdefault(job.job_id, {})
-        if gpus not in known:
+        answers = self._equal_anywhere.setdefault(job.job_id, {})
+        if gpus not in answers:
             choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
             try:
                 apart, together = (job.oracle.remaining_time(shape, choice) for shape in ((1,) * gpus, (gpus,)))
-                known[gpus] = apart <= together
+                answers[gpus] = apart <= together
             except ProfileRangeError:  # the profile does not know one of these placements
-                known[gpus] = False
-        return known[gpus]
+                answers[gpus] = False
+        return answers[gpus]
 
     def slowdown(self, job: JobView, placement: Placement) -> float:
         """Return the remaining time of a job on some GPUs, divided by the time that `on` returns; ∞ if it cannot run.
@@ -76,10 +78,10 @@ class TrueTimes:
         gpus = num_replicas(placement)
         choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
         try:
-            here = job.oracle.remaining_time(gpus_by_node(placement), choice)
+            time_on_placement = job.oracle.remaining_time(gpus_by_node(placement), choice)
         except ProfileRangeError:
             return inf
-        ratio = here / self.on(job, [gpus])[gpus]
+        ratio = time_on_placement / self.on(job, [gpus])[gpus]
         return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
 
     def forget(self, changes: Changes) -> None:
@@ -104,7 +106,8 @@ def most_gpus(job: JobView) -> int:
 
 def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
     """Return the numbers of GPUs that a job can be given, in ascending order. A gang has one."""
-    if (gang := job.gang_size) is not None:
+    gang = job.gang_size
+    if gang is not None:
         return [gang]
     return range(fewest_gpus(job), min(most_gpus(job), num_gpus) + 1)
 
@@ -141,12 +144,13 @@ class Dealt(NamedTuple):
 
 def served_first(jobs: Iterable[JobView], num_gpus: int) -> Iterator[JobView]:
     """Yield the jobs that get their fewest GPUs, in order of submission. A job that does not fit is skipped."""
-    left = num_gpus
+    gpus_left = num_gpus
     for job in jobs:
-        if not left:
+        if not gpus_left:
             return
-        if (fewest := fewest_gpus(job)) <= left:
-            left -= fewest
+        fewest = fewest_gpus(job)
+        if fewest <= gpus_left:
+            gpus_left -= fewest
             yield job
 
 
@@ -155,45 +159,52 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
 
     The earlier job wins a tie. If the gains of each job decrease, the sum of the gains is as large as possible.
     """
-    given = [fewest_gpus(each.job) for each in candidates]
-    gains = [each.gain(fewest) for each, fewest in zip(candidates, given, strict=True)]
+    fewest_counts = [fewest_gpus(candidate.job) for candidate in candidates]
+    gains = [candidate.gain(fewest) for candidate, fewest in zip(candidates, fewest_counts, strict=True)]
     heap = [(-sort_key(gain), order) for order, gain in enumerate(gains)]
     heapify(heap)
-    last, winning_gain = None, 0.0
-    for _ in range(num_gpus - sum(given)):
+    last = None
+    winning_gain = 0.0
+    for _ in range(num_gpus - sum(fewest_counts)):
         if not heap or heap[0][0] >= 0:
             break
         last = heap[0][1]
         winning_gain = gains[last]
-        given[last] += 1
-        gains[last] = gain = candidates[last].gain(given[last])
+        fewest_counts[last] += 1
+        gains[last] = gain = candidates[last].gain(fewest_counts[last])
         heapreplace(heap, (-sort_key(gain), last)) if gain > 0 else heappop(heap)
-    by_name = {each.job.job_id: each for each in candidates}
-    counts = {job.job_id: 0 for job in jobs} | dict(zip(by_name, given, strict=True))
+    by_name = {candidate.job.job_id: candidate for candidate in candidates}
+    counts = {job.job_id: 0 for job in jobs} | dict(zip(by_name, fewest_counts, strict=True))
     return Dealt(counts, by_name, None if last is None else candidates[last].job.job_id, winning_gain)
+
+
+NO_GPU_LEFT = ReasonKind(
+    "no-gpu-left",
+    "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and the "
+    "cluster has {num_gpus:GPU}.",
+    ELASTIC_UNITS,
+    "As many earlier jobs as there are GPUs have all GPUs.",
+)
 
 
 def reasons_of(
     view: ClusterView, dealt: Dealt, asked: Sequence[JobId], reason: Callable[[Candidate, Dealt], Reason]
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait.
-
-    Kinds: `no-gpu-left`, if at least as many jobs come first as there are GPUs, and these have all GPUs;
-    `no-least-left`, if the fewest GPUs of earlier jobs leave too few GPUs.
-    """
-    wanted, left = set(asked), view.num_gpus
+    """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait."""
+    wanted = set(asked)
+    gpus_left = view.num_gpus
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(view.jobs, start=1):
         candidate = dealt.candidates.get(job.job_id)
         if job.job_id in wanted:
             if candidate is not None:
                 reasons[job.job_id] = reason(candidate, dealt)
-            elif not left and position > view.num_gpus:
-                reasons[job.job_id] = Reason("no-gpu-left", {"position": position, "num_gpus": view.num_gpus})
+            elif not gpus_left and position > view.num_gpus:
+                reasons[job.job_id] = Reason(NO_GPU_LEFT, {"position": position, "num_gpus": view.num_gpus})
             else:
-                reasons[job.job_id] = Reason("no-least-left", {"gpus_left": left})
+                reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": gpus_left})
         if candidate is not None:
-            left -= fewest_gpus(job)
+            gpus_left -= fewest_gpus(job)
     return reasons
 
 
@@ -213,9 +224,9 @@ def decision_by(view: ClusterView, counts: Mapping[JobId, int], explain: Explain
 def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
     """Return placements on one GPU type. A job with an unchanged number keeps its GPUs; small jobs are packed first."""
     (gpu_type,) = view.types
-    given = [(job, counts[job.job_id]) for job in view.jobs if counts.get(job.job_id)]
-    given.sort(key=lambda pair: pair[1])
-    return place(view, [(job, ((gpu_type, gpus),)) for job, gpus in given])
+    counted_jobs = [(job, counts[job.job_id]) for job in view.jobs if counts.get(job.job_id)]
+    counted_jobs.sort(key=lambda pair: pair[1])
+    return place(view, [(job, ((gpu_type, gpus),)) for job, gpus in counted_jobs])
 
 
 class Deal:
@@ -245,7 +256,8 @@ class Deal:
 
     def gain(self, job: JobView) -> float:
         """Return the speedup (goodput over that on one GPU) that one GPU more adds; 1 while the goodput is unknown."""
-        gpu_type, gpus = self._types[job.job_id], self.gpus[job.job_id]
+        gpu_type = self._types[job.job_id]
+        gpus = self.gpus[job.job_id]
         model = job.goodput if len(self._view.types) == 1 else job.goodputs[gpu_type]
         if model is None:
             return 1.0
@@ -259,7 +271,7 @@ class Deal:
         return place(self._view, [(job, ((self._types[job.job_id], self.gpus[job.job_id]),)) for job in started])
 
 
-class AtEvents(ABC):
+class AtEvents(Policy):
     """Policy that decides at arrivals, completions and changes of nodes, and repeats its decision otherwise.
 
     An elastic policy also decides when an agent that has learnt allows its job another number of GPUs.

@@ -26,7 +26,7 @@ def queue_of(job: JobView) -> str:
     return job.queue or NO_QUEUE
 
 
-class Holding(NamedTuple):
+class AccountHolder(NamedTuple):
     """GPUs that a job holds, and for which an account is charged."""
 
     job: JobView
@@ -49,19 +49,20 @@ class Ledger(Generic[AccountT]):
         self._half_life = half_life
         # Charges for holdings that are over [GPU s], and the time to which they have decayed [s].
         self._charges: dict[AccountT, tuple[float, float]] = {}
-        self._holdings: dict[JobId, Holding] = {}
-        self._by_account: dict[AccountT, dict[JobId, Holding]] = {}
+        self._holdings: dict[JobId, AccountHolder] = {}
+        self._by_account: dict[AccountT, dict[JobId, AccountHolder]] = {}
 
     def settle(self, view: ClusterView) -> None:
         """Charge the jobs that ended or were evicted since the last decision, until they lost their GPUs."""
         for job_id in chain(view.changes.ended, view.changes.evicted):
-            if (holding := self._holdings.get(job_id)) is not None:
+            holding = self._holdings.get(job_id)
+            if holding is not None:
                 service = holding.job.attained_service - holding.attained_service
                 self.stop(job_id, min(holding.start + service / holding.job.num_replicas, view.time))
 
     def start(self, now: float, job: JobView, account: AccountT, *, gpus: int, delay: float = 0.0) -> None:
         """Begin to charge an account for GPUs that a job gets now, after a delay [s]."""
-        holding = Holding(job, account, gpus, now, now + delay, job.attained_service)
+        holding = AccountHolder(job, account, gpus, now, now + delay, job.attained_service)
         self._holdings[job.job_id] = holding
         self._by_account.setdefault(account, {})[job.job_id] = holding
 
@@ -88,14 +89,14 @@ class Ledger(Generic[AccountT]):
         A gang that another policy started before a fork is charged from now on. `started` contains the waiting jobs
         that get GPUs, in order of submission; by default all waiting jobs are read to find them.
         """
-        given = decision.allocation
-        for job_id in given if decision.others_keep else tuple(self._holdings):
-            if not given.get(job_id) and job_id in self._holdings:
+        allocation = decision.allocation
+        for job_id in allocation if decision.others_keep else tuple(self._holdings):
+            if not allocation.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
         waiting = view.waiting if started is None else started
-        begun = [job for job in waiting if given.get(job.job_id)] if given else []
+        begun = [job for job in waiting if allocation.get(job.job_id)] if allocation else []
         for job in view.changes.arrived:
-            if job.placement and given.get(job.job_id, job.placement if decision.others_keep else ()):
+            if job.placement and allocation.get(job.job_id, job.placement if decision.others_keep else ()):
                 begun.append(job)
         for job in begun:
             self.start(view.time, job, account_of(job), gpus=job.num_replicas)
@@ -118,7 +119,7 @@ class Ledger(Generic[AccountT]):
             if job_id not in self._holdings:
                 self.start(now, job, account, gpus=1, delay=0.0 if job_id in before else delay_of(job))
 
-    def holding(self, job_id: JobId) -> Holding | None:
+    def holding(self, job_id: JobId) -> AccountHolder | None:
         """Return the GPUs that a job holds, or None."""
         return self._holdings.get(job_id)
 
@@ -147,8 +148,8 @@ class Ledger(Generic[AccountT]):
 
     def keep(self, accounts: Iterable[AccountT]) -> None:
         """Close all other accounts. Their jobs must not hold GPUs."""
-        kept = set(accounts)
-        self._charges = {account: charge for account, charge in self._charges.items() if account in kept}
+        kept_owners = set(accounts)
+        self._charges = {account: charge for account, charge in self._charges.items() if account in kept_owners}
 
     def _weight(self, age: float) -> float:
         """Return the weight of a charge of an age [s]."""

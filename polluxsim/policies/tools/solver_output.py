@@ -29,17 +29,17 @@ def without_chatter() -> Iterator[None]:
         except OSError:  # it is closed
             yield
             return
-        with tempfile.TemporaryFile() as kept:
+        with tempfile.TemporaryFile() as output:
             _flush()
-            os.dup2(kept.fileno(), STDOUT)
+            os.dup2(output.fileno(), STDOUT)
             try:
                 yield
             finally:
                 _flush()
                 os.dup2(before, STDOUT)
                 os.close(before)
-                kept.seek(0)
-                for line in kept:
+                output.seek(0)
+                for line in output:
                     if not line.startswith(CHATTER):
                         os.write(STDOUT, line)
 

@@ -12,21 +12,32 @@ from typing import NamedTuple
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gang_places import node_numbers
 from polluxsim.policies.tools.gangs import NEAREST, Describe, schedule_gangs
-from polluxsim.policies.tools.waiting_table import Order, WaitingTable
+from polluxsim.policies.tools.held_by_limit import OpenRows
+from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
+from polluxsim.policies.tools.waiting_table import Fitting, Order, WaitingTable
 
 
 class Start(NamedTuple):
     """A waiting job that a decision starts."""
 
     row: int  # of the table
-    gpus: int
+    placement: Placement
     free: int  # GPUs that were free before this job
+
+
+def free_before(starts: Sequence[Start], number: int, free: FreeGpus) -> Sequence[int]:
+    """Return the free GPUs of each node before the start with a number, if `free` are those after all starts."""
+    before = FreeGpus(free.gpus)
+    for start in starts[number:]:
+        before.give_back(start.placement)
+    return before.gpus
 
 
 @dataclass
 class GangPass:
-    """One pass over the waiting jobs of a table: each job that fits starts.
+    """One pass over the waiting jobs of a table: each job that fits starts, unless a limit stops it.
 
     Without `overtaking`, the pass ends at the first job that does not fit, the head.
     """
@@ -36,21 +47,28 @@ class GangPass:
     order: Order
     overtaking: bool
     starts: list[Start] = field(default_factory=list)  # in order
-    free: int = 0  # GPUs that are free after the pass
+    free: FreeGpus = field(init=False)  # after the pass
+    fitting: Fitting = field(init=False)
+    open_rows: OpenRows = field(init=False)
 
     def run(self) -> None:
         """Choose the jobs that start."""
-        self.free = sum(self.view.free)
+        self.free = FreeGpus.free_in(self.view)
+        self.fitting = Fitting(self.table, self.view)
+        self.open_rows = OpenRows(self.view, self.table)
         behind = self.table.waits.copy()  # jobs that the pass has not reached
-        while self.free > 0:
-            fitting = behind & (self.table.gpus <= self.free) if self.overtaking else behind
-            row = next(self.order.rows(fitting), None)
-            if row is None or self.table.gpus[row] > self.free:
+        while self.free.total > 0:
+            candidates = behind & self.fitting.rows(self.free) if self.overtaking else behind
+            row = next(self.order.rows(self.open_rows.among(candidates)), None)
+            if row is None:
+                return
+            num_free = self.free.total
+            placement = self.free.pack_shape(self.fitting.shape_of(row))
+            if placement is None:
                 return
             behind[row] = False
-            gpus = int(self.table.gpus[row])
-            self.starts.append(Start(row, gpus, self.free))
-            self.free -= gpus
+            self.starts.append(Start(row, placement, num_free))
+            self.open_rows.start(row)
 
     def reasons(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
         """Return the reasons of some jobs, of the kinds of `schedule_gangs`."""
@@ -63,38 +81,51 @@ class GangPass:
         keys = [self.order.key(start.row) for start in self.starts]  # in rising order
         running = [job.job_id for job in self.view.running]
         for row, rank in zip(rows, self.order.ranks(rows), strict=True):
-            job, key = self.table.job(row), self.order.key(row)
+            job = self.table.job(row)
+            key = self.order.key(row)
             num_ahead = bisect_left(keys, key)
-            left = self.starts[num_ahead].free if num_ahead < len(keys) else self.free
+            gpus_left = self.starts[num_ahead].free if num_ahead < len(keys) else self.free.total
             position = len(running) + rank
-            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            of_limit = self.open_rows.reason(job, num_ahead)
             if head is not None and key > self.order.key(head):
                 numbers["head_gpus_needed"] = int(self.table.gpus[head])
-                reasons[job.job_id] = Reason("behind-head-of-line", numbers, (self.table.job(head).job_id,))
+                numbers |= node_numbers(self.fitting.shape_of(head), self.free.gpus)
+                reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers, (self.table.job(head).job_id,))
             elif num_ahead < len(keys) and keys[num_ahead] == key:
-                reasons[job.job_id] = Reason("gang-fits", numbers)
+                reasons[job.job_id] = Reason(GANG_FITS, numbers)
+            elif of_limit is not None:
+                reasons[job.job_id] = of_limit
             else:
                 ahead = running[-NEAREST:] + started[max(num_ahead - NEAREST, 0) : num_ahead]
                 nearest = tuple(reversed(ahead[-NEAREST:]))
-                reasons[job.job_id] = Reason("gang-does-not-fit", numbers, nearest)
+                free = free_before(self.starts, num_ahead, self.free)
+                numbers |= node_numbers(self.fitting.shape_of(row), free)
+                reasons[job.job_id] = Reason(GANG_DOES_NOT_FIT, numbers, nearest)
         return reasons
 
     def _of_running(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
         """Return the reasons of the running jobs among some jobs."""
-        wanted, left = set(asked), self.view.num_gpus
+        wanted = set(asked)
+        gpus_left = self.view.num_gpus
         reasons: dict[JobId, Reason] = {}
         for position, job in enumerate(self.view.running, start=1):
             if job.job_id in wanted:
-                numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
-                reasons[job.job_id] = Reason("gang-fits", numbers)
-            left -= job.num_replicas
+                numbers = {
+                    "position": position,
+                    "gpus_needed": job.num_replicas,
+                    "gpus_left": gpus_left,
+                    **describe(job),
+                }
+                reasons[job.job_id] = Reason(GANG_FITS, numbers)
+            gpus_left -= job.num_replicas
         return reasons
 
     def _head(self) -> int | None:
-        """Return the row of the first job that does not start; None if all jobs start."""
+        """Return the row of the first job that does not start, and that no limit stops; None if there is none."""
         behind = self.table.waits.copy()
         behind[[start.row for start in self.starts]] = False
-        return next(self.order.rows(behind), None)
+        return next(self.order.rows(self.open_rows.among(behind)), None)
 
 
 def start_gangs(
@@ -110,10 +141,10 @@ def start_gangs(
         return schedule_gangs(view, jobs, overtaking=overtaking, order_lasts_until=inf, describe=describe)
     gangs = GangPass(view, table, order, overtaking)
     gangs.run()
-    free = FreeGpus(view.free)
     allocation: dict[JobId, Placement] = {job.job_id: job.placement for job in view.running}
     for start in gangs.starts:
-        allocation[table.job(start.row).job_id] = free.pack(start.gpus) or ()
+        allocation[table.job(start.row).job_id] = start.placement
+    view.limits.take_note(view.jobs, allocation)
     some_wait = len(allocation) < len(view.jobs)
     return Decision(
         allocation,

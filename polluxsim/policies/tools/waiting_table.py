@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.instants import sort_keys
+from polluxsim.hardware.node_shapes import NodeRequest, Shape
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of, user_of
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -25,6 +27,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 ROOM = 64  # fewest rows of the columns of a table
+COLUMNS = (
+    "_is_present", "_waits", "_gpus", "_request", "_user", "_queue", "_qos", "_submit_time", "_priority", "_value",
+)  # fmt: skip
 FEW = 16  # up to this number of jobs, their ranks are counted one by one
 
 
@@ -40,11 +45,17 @@ class WaitingTable:
         Indices of users by name. Several tables of a policy may share them.
     queues
         Indices of queues by name.
+    qualities
+        Indices of qualities of service by name; "" for jobs without one.
+    requests
+        Indices of the distinct requests for GPUs and nodes.
     """
 
     def __init__(self, users: dict[str, int] | None = None) -> None:
         self.users: dict[str, int] = {} if users is None else users
         self.queues: dict[str, int] = {}
+        self.qualities: dict[str, int] = {}
+        self.requests: dict[NodeRequest, int] = {}
         self._jobs: list[JobView | None] = []
         self._rows: dict[JobId, int] = {}
         self._running: set[JobId] = set()
@@ -56,8 +67,10 @@ class WaitingTable:
         self._is_present = np.zeros(capacity, dtype=bool)
         self._waits = np.zeros(capacity, dtype=bool)
         self._gpus = np.zeros(capacity, dtype=np.int64)
+        self._request = np.zeros(capacity, dtype=np.int64)
         self._user = np.zeros(capacity, dtype=np.int64)
         self._queue = np.zeros(capacity, dtype=np.int64)
+        self._qos = np.zeros(capacity, dtype=np.int64)
         self._submit_time = np.zeros(capacity)
         self._priority = np.zeros(capacity)
         self._value = np.full(capacity, nan)
@@ -83,6 +96,11 @@ class WaitingTable:
         return self._gpus[: len(self._jobs)]
 
     @property
+    def request(self) -> Ints:
+        """Return the index of the request of each row."""
+        return self._request[: len(self._jobs)]
+
+    @property
     def user(self) -> Ints:
         """Return the index of the user of each row."""
         return self._user[: len(self._jobs)]
@@ -91,6 +109,11 @@ class WaitingTable:
     def queue(self) -> Ints:
         """Return the index of the queue of each row."""
         return self._queue[: len(self._jobs)]
+
+    @property
+    def qos(self) -> Ints:
+        """Return the index of the quality of service of each row."""
+        return self._qos[: len(self._jobs)]
 
     @property
     def submit_time(self) -> Floats:
@@ -194,7 +217,9 @@ class WaitingTable:
 
     def _read(self, jobs: Sequence[JobView]) -> None:
         """Make the table anew."""
-        self._jobs, self._rows, self._running = [], {}, set()
+        self._jobs = []
+        self._rows = {}
+        self._running = set()
         self._first = self._num_waiting = 0
         self._allocate(max(2 * len(jobs), ROOM))
         for job in jobs:
@@ -208,8 +233,11 @@ class WaitingTable:
         self._rows[job.job_id] = row
         self._is_present[row] = self._waits[row] = True
         self._gpus[row] = job.num_replicas
+        request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
+        self._request[row] = self.requests.setdefault(request, len(self.requests))
         self._user[row] = self.users.setdefault(user_of(job), len(self.users))
         self._queue[row] = self.queues.setdefault(queue_of(job), len(self.queues))
+        self._qos[row] = self.qualities.setdefault(job.qos or "", len(self.qualities))
         self._submit_time[row] = job.submit_time
         self._priority[row] = job.priority
         self._value[row] = nan
@@ -249,8 +277,29 @@ class WaitingTable:
         """Move some rows to the beginning of columns of another length."""
         before = dict(vars(self))
         self._allocate(capacity)
-        for name in ("_is_present", "_waits", "_gpus", "_user", "_queue", "_submit_time", "_priority", "_value"):
+        for name in COLUMNS:
             getattr(self, name)[: len(rows)] = before[name][rows]
+
+
+class Fitting:
+    """Finds the jobs of a table that fit into free GPUs of a cluster of one GPU type."""
+
+    def __init__(self, table: WaitingTable, view: ClusterView) -> None:
+        self._table = table
+        gpu_type = next(iter(view.types))
+        self._shapes = [view.shape_rule.shape(request, gpu_type) for request in table.requests]
+
+    def shape_of(self, row: int) -> Shape:
+        """Return the shape of the job of a row."""
+        index = int(self._table.request[row])
+        return self._shapes[index]
+
+    def rows(self, free: FreeGpus) -> Mask:
+        """Return whether the job of each row fits into free GPUs, shape (rows,)."""
+        # Many jobs have the same request, so each request is checked once.
+        fits = np.array([free.fits(shape) for shape in self._shapes], dtype=bool)
+        mask: Mask = fits[self._table.request] if len(fits) else self._table.waits
+        return mask
 
 
 def grouped(indices: Ints, num_groups: int) -> Ints:
@@ -335,7 +384,8 @@ class FallingOrder:
         return [int(places[row]) for row in rows]
 
     def _rank(self, row: int) -> int:
-        keys, key = self._keys, self._keys[row]
+        keys = self._keys
+        key = self._keys[row]
         return int(np.count_nonzero(keys > key) + np.count_nonzero(keys[: row + 1] == key))
 
 
@@ -368,12 +418,12 @@ class RisingOrder:
         if not len(chosen_rows):
             return
         keys = self._keys[chosen_rows]
-        least = chosen_rows[keys == keys.min()]
-        first = int(least[self._ranks[least].argmin()])
+        with_lowest_key = chosen_rows[keys == keys.min()]
+        first = int(with_lowest_key[self._ranks[with_lowest_key].argmin()])
         yield first
-        others = chosen_rows[chosen_rows != first]
-        order = np.lexsort((self._ranks[others], self._keys[others]))
-        yield from others[order].tolist()
+        other_rows = chosen_rows[chosen_rows != first]
+        order = np.lexsort((self._ranks[other_rows], self._keys[other_rows]))
+        yield from other_rows[order].tolist()
 
     def key(self, row: int) -> tuple[float, int, int]:
         """Return the sort key of a row."""
@@ -388,7 +438,8 @@ class RisingOrder:
         return [int(places[row]) for row in rows]
 
     def _rank(self, row: int) -> int:
-        key, rank = self._keys[row], self._ranks[row]
+        key = self._keys[row]
+        rank = self._ranks[row]
         num_less = int(np.count_nonzero(self._keys < key))
         ties = (self._keys == key).nonzero()[0]
         num_before = int(np.count_nonzero(self._ranks[ties] < rank))

@@ -1,4 +1,21 @@
-"""Policies that give each gang a GPU type: Hadar by prices, Venn by groups of jobs."""
+"""Policies that give each gang a GPU type: Hadar by prices, Venn by groups of jobs.
+
+Hadar asks the jobs one after the other, and each takes GPUs of one type, or none. A sequence of these choices is a way.
+The search for the best way is a beam search: it maintains a list of ways, the beam, with the GPUs that each way has
+taken and its sum of payoffs. For each job, the order of events is:
+
+1. Each way branches: the job takes its best type, or passes. A job that keeps its GPUs may not pass.
+2. Of the ways with the same taken GPUs only the best one stays, because all later jobs are offered the same to them.
+3. Only the `most_ways` best ways stay. As long as none is dropped here, the result is exact.
+
+The jobs are asked in order of utility per GPU, the largest first. At every step, the ways of the beam are in order of
+falling payoffs, so the result is the first way after the last job. Its choices are read backwards: for every job,
+`JobChoices.before` refers to the ways after the job before it.
+
+The trap: ways are compared by sums of computed payoffs, which rounding may change in the last digits. All comparisons
+use `sort_keys`, which are equal for values that differ by rounding only. Ties go to the earlier way, so every sort is
+stable.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +30,30 @@ import numpy as np
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key, sort_keys
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, Reason
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
+from polluxsim.policies.contract.view import ClusterView, Decision, Reason, ReasonKind
 from polluxsim.policies.tools.free_gpus import place_gangs
-from polluxsim.policies.typed.linear_programmes import Array, Demand
+from polluxsim.policies.tools.reason_kinds import GANG_DOES_NOT_FIT, GANG_FITS, GANG_UNITS
+from polluxsim.policies.typed.linear_programmes import Array, TypedDemand
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
-def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
+def held_types(view: ClusterView, demand: TypedDemand) -> Sequence[int | None]:
     """Return the index of the type on which each job holds GPUs, None for no GPUs."""
-    placed = {job.job_id: job.placement for job in view.jobs}
-    return [demand.types.index(view.type_of(placed[job])) if placed[job] else None for job in demand.jobs]
+    placements = {job.job_id: job.placement for job in view.jobs}
+    types: list[int | None] = []
+    for job in demand.jobs:
+        if placements[job]:
+            types.append(demand.types.index(view.type_of(placements[job])))
+        else:
+            types.append(None)
+    return types
 
 
 def typed_decision(
-    view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
+    view: ClusterView, demand: TypedDemand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
 ) -> Decision:
     """Return the decision that gives jobs their GPUs on these types, by index; None for no GPUs.
 
@@ -40,8 +66,8 @@ def typed_decision(
     )
 
 
-class Bid(NamedTuple):
-    """The offer to a job when its turn came."""
+class GangBid(NamedTuple):
+    """The choice of a job in its turn."""
 
     gpu_type: int | None  # index of the type that the job takes, None for none
     worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
@@ -52,8 +78,9 @@ class Bid(NamedTuple):
 class Prices:
     """The price of a GPU of each type [1/s].
 
-    The first GPU costs U_min / η, and the last one costs U_max, where U_min and U_max are the smallest and the largest
-    utility on the type. In between, the logarithm of the price rises linearly with the taken GPUs.
+    The price is U_min / η while all GPUs of the type are free, and U_max when all are taken, where U_min and U_max are
+    the smallest and the largest utility on the type. In between, the logarithm of the price rises linearly with the
+    taken GPUs. A job pays the price before it takes its GPUs, so the last GPU costs less than U_max.
 
     `utilities` are those of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
     `gpus` has shape (types,), and `eta` is η.
@@ -61,9 +88,10 @@ class Prices:
 
     def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
         self.highest = utilities.max(axis=0, initial=0.0)
-        least = np.where(utilities > 0, utilities, inf).min(axis=0, initial=inf)
-        self.lowest = np.minimum(least, np.where(self.highest > 0, self.highest, 1.0)) / eta
-        self._rise = np.log(np.where(self.highest > 0, self.highest, self.lowest) / self.lowest)
+        is_usable = self.highest > 0  # types that no job can use have no utilities, and any finite price will do
+        smallest = np.where(utilities > 0, utilities, inf).min(axis=0, initial=inf)
+        self.lowest = np.minimum(smallest, np.where(is_usable, self.highest, 1.0)) / eta
+        self._rise = np.log(np.where(is_usable, self.highest, self.lowest) / self.lowest)
         self._gpus = gpus
 
     def at(self, used: Array) -> Array:
@@ -72,7 +100,7 @@ class Prices:
         return prices
 
 
-class Queue(NamedTuple):
+class GangQueue(NamedTuple):
     """Jobs request GPUs one after the other, in order of utility per GPU, the largest first."""
 
     utilities: Array  # utility of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
@@ -87,76 +115,107 @@ class Queue(NamedTuple):
 
 
 class JobChoices(NamedTuple):
-    """The ways in which the jobs up to this job can choose, in arrays of shape (ways,).
-
-    A way is a type, or none, for each of these jobs.
-    """
+    """The last choice of each way in the beam after a job's turn, in arrays of shape (ways,)."""
 
     job: int  # index of the job
-    before: Numbers  # index of the way of the earlier jobs that this way continues
+    before: Numbers  # index of the way that this way continues, in the beam before the turn
     types: Numbers  # index of the type that the job takes, −1 for none
-    # As in `Bid`.
-    worth: Array
-    left: Array
+    worth: Array  # as in `GangBid`
+    left: Array  # as in `GangBid`
+
+    def of_ways(self, ways: Numbers) -> JobChoices:
+        """Return the choices of some of the ways, by index."""
+        return JobChoices(self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways])
+
+    def bid(self, way: int, needed: float) -> GangBid:
+        """Return the choice of one way as a bid for the `needed` GPUs of the job."""
+        gpu_type = int(self.types[way])
+        return GangBid(None if gpu_type < 0 else gpu_type, float(self.worth[way]), needed, float(self.left[way]))
 
 
-def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
+def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, GangBid]:
     """Return the bid of each job, by index in the order of the queue, with the largest sum of payoffs.
 
     A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. If several
     ways leave the same GPUs, only the best way continues. The result is exact if there are at most `most_ways` ways.
     Otherwise the best ways continue. A job that keeps its GPUs is not skipped.
     """
-    # Of each way so far: the GPUs taken, shape (ways, types), and the sum of payoffs.
-    used, payoffs = np.zeros((1, len(queue.gpus))), np.zeros(1)
-    choices = list[JobChoices]()
+    # The beam: GPUs that each way has taken, shape (ways, types), and its sum of payoffs, shape (ways,).
+    used = np.zeros((1, len(queue.gpus)))
+    payoffs = np.zeros(1)
+    choices_of_jobs = list[JobChoices]()
     largest = sort_keys(queue.utilities_per_gpu.max(axis=1))
     for job in np.argsort(-largest, kind="stable").tolist():
-        choice, gains = _choices_of(queue, prices, job, used)
-        used, payoffs = used[choice.before], payoffs[choice.before] + gains
-        taken = np.flatnonzero(choice.types >= 0)
-        used[taken, choice.types[taken]] += queue.widths[job]
-        kept = _best(used, payoffs, most_ways)
-        used, payoffs = used[kept], payoffs[kept]
-        choices.append(JobChoices(job, choice.before[kept], choice.types[kept], choice.worth[kept], choice.left[kept]))
-    # Follow the best way, which is the first, back from the last job.
-    found, way = dict[int, Bid](), 0
-    for choice in reversed(choices):
-        gpu_type, needed = int(choice.types[way]), float(queue.widths[choice.job])
-        worth, left = float(choice.worth[way]), float(choice.left[way])
-        found[choice.job] = Bid(None if gpu_type < 0 else gpu_type, worth, needed, left)
-        way = int(choice.before[way])
-    return dict(reversed(found.items()))
+        choices, gains = _branch(queue, prices, job, used)
+        used = used[choices.before]
+        payoffs = payoffs[choices.before] + gains
+        takers = np.flatnonzero(choices.types >= 0)
+        used[takers, choices.types[takers]] += queue.widths[job]
+        best = _best(used, payoffs, most_ways)
+        used = used[best]
+        payoffs = payoffs[best]
+        choices_of_jobs.append(choices.of_ways(best))
+    return _bids_of_best_way(queue, choices_of_jobs)
 
 
-def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
-    """Return the choices of a job by the GPUs that are taken, shape (ways, types), and its payoff for each."""
-    room, utilities, held = queue.gpus - used, queue.utilities[job], queue.held[job]
-    worth = sort_keys(np.where(queue.widths[job] <= room, queue.utilities_per_gpu[job] / prices.at(used), 0.0))
-    payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
+def _bids_of_best_way(queue: GangQueue, choices_of_jobs: Sequence[JobChoices]) -> dict[int, GangBid]:
+    """Return the bids of the best way, by index of the job in the order of the queue.
+
+    The best way is the first after the last job. Each job refers to the way before it, so the bids are read backwards.
+    """
+    bids_from_last = dict[int, GangBid]()
+    way = 0
+    for choices in reversed(choices_of_jobs):
+        bids_from_last[choices.job] = choices.bid(way, float(queue.widths[choices.job]))
+        way = int(choices.before[way])
+    return dict(reversed(bids_from_last.items()))
+
+
+def _branch(queue: GangQueue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
+    """Return the ways that continue the beam by a choice of a job, and the payoff of the job in each, shape (ways,).
+
+    `used` are the GPUs that each way of the beam has taken, shape (ways before, types). First come all ways in which
+    the job takes its best type, then all ways in which it passes.
+    """
+    room = queue.gpus - used
+    utilities = queue.utilities[job]
+    fits = queue.widths[job] <= room
+    ratios = sort_keys(np.where(fits, queue.utilities_per_gpu[job] / prices.at(used), 0.0))
+    # Utility minus price. −∞ where the price is not below the utility, so that the job never takes that type.
+    payoffs = np.where(ratios > 1, utilities * (1 - 1 / np.maximum(ratios, 1.0)), -inf)
     types = sort_keys(payoffs).argmax(axis=1)
-    stays = np.zeros(len(used), dtype=bool) if held is None else payoffs[:, held] > 0
-    types = np.where(stays, held or 0, types)
+    keeps = np.zeros(len(used), dtype=bool)
+    present_type = queue.held[job]
+    if present_type is not None:
+        keeps = payoffs[:, present_type] > 0
+        types = np.where(keeps, present_type, types)
     gains = payoffs[np.arange(len(used)), types]
-    takes, passes = np.flatnonzero(gains > 0), np.flatnonzero(~stays)
-    before = np.concatenate([takes, passes])
-    types = np.concatenate([types[takes], np.full(len(passes), -1)])
-    left = np.where(utilities > 0, room, 0.0).max(axis=1)
-    choice = JobChoices(job, before, types, worth.max(axis=1)[before], left[before])
-    return choice, np.concatenate([gains[takes], np.zeros(len(passes))])
+    takers = np.flatnonzero(gains > 0)
+    passers = np.flatnonzero(~keeps)
+    before = np.concatenate([takers, passers])
+    most_left = np.where(utilities > 0, room, 0.0).max(axis=1)
+    choices = JobChoices(
+        job,
+        before,
+        types=np.concatenate([types[takers], np.full(len(passers), -1)]),
+        worth=ratios.max(axis=1)[before],
+        left=most_left[before],
+    )
+    return choices, np.concatenate([gains[takers], np.zeros(len(passers))])
 
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
-    """Return the best ways, in order. If several ways leave the same GPUs, only the first of the best ways counts."""
+    """Return at most `most_ways` ways, the best first. Of several ways that leave the same GPUs only the best stays."""
     order = np.argsort(-sort_keys(payoffs), kind="stable")
     if len(order) > 1:
+        # `np.unique` sorts the rows; the indices of their first places restore the order of the payoffs.
         _, first = np.unique(used[order], axis=0, return_index=True)
         order = order[np.sort(first)]
     return order[:most_ways]
 
 
 @dataclass(frozen=True)
-class Hadar:
+class Hadar(Policy):
     """Give each job its GPUs on the type with the largest payoff, utility minus price; none if no payoff is positive.
 
     The utility of a job is 1 over its time from submission to completion on a type.
@@ -180,28 +239,57 @@ class Hadar:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let jobs take GPUs at rising prices."""
-        demand = Demand.of(view)
+        demand = TypedDemand.of(view)
+        # The speed is 0 on a type that a job cannot use. Its utility becomes 1 / ∞ = 0.
         with np.errstate(divide="ignore"):
             utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
-        queue = Queue(utilities, demand.widths, demand.gpus, held_types(view, demand))
-        found = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, self.eta), self.most_ways)
-        made = {demand.jobs[job]: bid for job, bid in found.items()}
-        position = {job: index for index, job in enumerate(made, start=1)}
-        return typed_decision(
-            view,
-            demand,
-            {job: bid.gpu_type for job, bid in made.items()},
-            lambda job: _reason_of_bid(made[job], position[job]),
-        )
+        queue = GangQueue(utilities, demand.widths, demand.gpus, held_types(view, demand))
+        prices = Prices(queue.utilities_per_gpu, demand.gpus, self.eta)
+        bids = {demand.jobs[job]: bid for job, bid in beam_search(queue, prices, self.most_ways).items()}
+        positions = {job: position for position, job in enumerate(bids, start=1)}
+        types = {job: bid.gpu_type for job, bid in bids.items()}
+        return typed_decision(view, demand, types, lambda job: _reason_of_bid(bids[job], positions[job]))
 
 
-def _reason_of_bid(bid: Bid, position: int) -> Reason:
-    """Return the reason: `worth-its-price`, `not-worth-its-price`, `passed-over` or `gang-does-not-fit`."""
+def is_priced_out(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether another job holds GPUs, which raises the price."""
+    return any(gpus > 0 for name, gpus in seen.held.items() if name != job.job_id)
+
+
+_WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_needed:GPU}"
+
+WORTH_ITS_PRICE = ReasonKind(
+    "worth-its-price",
+    f"{_WORTH}, so the policy gives it these GPUs.",
+    GANG_UNITS,
+    "The utility of a job exceeds the price of its GPUs.",
+)
+NOT_WORTH_ITS_PRICE = ReasonKind(
+    "not-worth-its-price",
+    f"{_WORTH}, so the job waits for lower prices.",
+    GANG_UNITS,
+    "The utility of a job is below the price of its GPUs.",
+    excuses_waiting=is_priced_out,
+)
+PASSED_OVER = ReasonKind(
+    "passed-over",
+    f"{_WORTH}. The job waits, because the policy gives the GPUs to jobs that gain more from them.",
+    GANG_UNITS,
+    "The utility of a job exceeds the price of its GPUs, but other jobs gain more.",
+    excuses_waiting=is_priced_out,
+)
+
+
+def _reason_of_bid(bid: GangBid, position: int) -> Reason:
+    """Return the reason for a bid."""
     if not bid.worth:
-        return Reason("gang-does-not-fit", {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
-    kind = "worth-its-price"
-    if bid.gpu_type is None:
-        kind = "passed-over" if bid.worth > 1 else "not-worth-its-price"
+        return Reason(GANG_DOES_NOT_FIT, {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
+    if bid.gpu_type is not None:
+        kind = WORTH_ITS_PRICE
+    elif bid.worth > 1:
+        kind = PASSED_OVER
+    else:
+        kind = NOT_WORTH_ITS_PRICE
     return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
@@ -216,35 +304,39 @@ class Outcome(NamedTuple):
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
-    """Return the types that each group uses first. Groups with fewer GPUs come first.
+    """Return the types that each group uses first, in order of the GPUs that the group can use, the fewest first.
 
     A type belongs to the group with the fewest GPUs that can use it. It moves to a group with more GPUs if that group
     has more jobs for each GPU of its own types. `queues` is the number of jobs of each group, and `gpus` the number of
     GPUs of each type.
     """
-    own = dict[Group, Group]()
+    own_types = dict[Group, Group]()
 
     def supply(group: Group) -> float:
         return sum(gpus[gpu_type] for gpu_type in group)
 
     def pressure(group: Group) -> float:
         """Return the jobs of a group for each GPU of its present own types."""
-        return queues[group] / supply(own[group]) if supply(own[group]) else inf
+        own_gpus = supply(own_types[group])
+        return queues[group] / own_gpus if own_gpus else inf
 
-    scarcest = sorted(queues, key=supply)
+    scarcest_first = sorted(queues, key=supply)
     unowned = frozenset(range(len(gpus)))
-    for group in scarcest:
-        own[group], unowned = unowned & group, unowned - group
-    for index, more in reversed(list(enumerate(scarcest))):
-        for fewer in reversed(scarcest[:index]):
-            overlap = own[fewer] & more
+    for group in scarcest_first:
+        own_types[group] = unowned & group
+        unowned -= group
+    # The group with the most GPUs takes first, from the groups with the next fewer GPUs first.
+    for index, more in reversed(list(enumerate(scarcest_first))):
+        for fewer in reversed(scarcest_first[:index]):
+            overlap = own_types[fewer] & more
             if overlap and pressure(more) > pressure(fewer):
-                own[fewer], own[more] = own[fewer] - overlap, own[more] | overlap
-    return own
+                own_types[fewer] -= overlap
+                own_types[more] |= overlap
+    return own_types
 
 
 @dataclass(frozen=True)
-class Venn:
+class Venn(Policy):
     """Serve groups of jobs that can use the same types, each on its own types first, by the least true GPU time left.
 
     If groups overlap, the group that can use the fewest GPUs goes first, unless another group has more jobs for each
@@ -255,28 +347,31 @@ class Venn:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, group by group."""
-        demand = Demand.of(view)
-        found = {demand.jobs[job]: outcome for job, outcome in outcomes(demand, held_types(view, demand))}
-        types = {job: outcome.gpu_type for job, outcome in found.items()}
+        demand = TypedDemand.of(view)
+        outcome_of = {demand.jobs[job]: outcome for job, outcome in outcomes(demand, held_types(view, demand))}
+        types = {job: outcome.gpu_type for job, outcome in outcome_of.items()}
 
         def reason(job: JobId) -> Reason:
-            return Reason("gang-does-not-fit" if types[job] is None else "gang-fits", found[job].numbers)
+            return Reason(GANG_DOES_NOT_FIT if types[job] is None else GANG_FITS, outcome_of[job].numbers)
 
         return typed_decision(view, demand, types, reason)
 
 
-def outcomes(demand: Demand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Go through the groups, then once more through the jobs without GPUs; yield the last result of each job, by index.
+def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
+    """Yield the index and the result of each job: of its turn in its group, or else of a second turn without GPUs.
 
-    `held` is the index of the present type of each job, which the job keeps if possible.
+    In the first turn a job may use the own types of its group, in the second turn all types of the group. `held` is the
+    index of the present type of each job, which the job keeps if possible.
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
-    groups = defaultdict[Group, list[int]](list)
     order = [sort_key(value) for value in service.tolist()]
+    groups = defaultdict[Group, list[int]](list)
     for job in np.argsort(order, kind="stable").tolist():
         groups[frozenset(np.flatnonzero(demand.speeds[job]).tolist())].append(job)
-    free, without = demand.gpus.copy(), list[tuple[int, Group, dict[str, float]]]()
-    for group, own in owned_types({group: len(jobs) for group, jobs in groups.items()}, demand.gpus.tolist()).items():
+    free = demand.gpus.copy()
+    without_gpus = list[tuple[int, Group, dict[str, float]]]()
+    group_sizes = {group: len(jobs) for group, jobs in groups.items()}
+    for group, own_types in owned_types(group_sizes, demand.gpus.tolist()).items():
         for position, job in enumerate(groups[group], start=1):
             numbers = {
                 "position": position,
@@ -285,25 +380,26 @@ def outcomes(demand: Demand, held: Sequence[int | None]) -> Iterator[tuple[int, 
                 "group_gpus": float(demand.gpus[list(group)].sum()),
                 "gpus_needed": float(demand.widths[job]),
             }
-            outcome = _take_type(demand, job, held[job], own, free, numbers)
+            outcome = _take_type(demand, job, held[job], own_types, free, numbers)
             if outcome.gpu_type is None:
-                without.append((job, group, numbers))
+                without_gpus.append((job, group, numbers))
             else:
                 yield job, outcome
-    for job, group, numbers in sorted(without, key=lambda each: order[each[0]]):
+    without_gpus.sort(key=lambda waiting: order[waiting[0]])
+    for job, group, numbers in without_gpus:
         yield job, _take_type(demand, job, held[job], group, free, numbers)
 
 
 def _take_type(
-    demand: Demand, job: int, held: int | None, allowed: Group, free: Array, numbers: dict[str, float]
+    demand: TypedDemand, job: int, held: int | None, allowed: Group, free: Array, numbers: dict[str, float]
 ) -> Outcome:
     """Take GPUs for a job: of its present type, or else of the fastest allowed type with room.
 
     `held` is the index of the present type, and `free` the free GPUs of each type.
     """
-    left = float(max((free[gpu_type] for gpu_type in allowed), default=0.0))
+    most_left = float(max((free[gpu_type] for gpu_type in allowed), default=0.0))
     with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
-    found = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
-    if found is not None:
-        free[found] -= demand.widths[job]
-    return Outcome(found, numbers | {"gpus_left": left})
+    best = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
+    if best is not None:
+        free[best] -= demand.widths[job]
+    return Outcome(best, numbers | {"gpus_left": most_left})

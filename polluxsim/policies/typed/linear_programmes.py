@@ -23,7 +23,7 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
 
-class Demand(NamedTuple):
+class TypedDemand(NamedTuple):
     """Jobs in order of submission, and GPU types, as arrays. A job that can run on no type now is left out."""
 
     # Names of the jobs and of the types.
@@ -38,21 +38,22 @@ class Demand(NamedTuple):
     ages: Array  # time since submission of each job, shape (jobs,) [s]
 
     @classmethod
-    def of(cls, view: ClusterView) -> Demand:
+    def of(cls, view: ClusterView) -> TypedDemand:
         """Return the demand of the jobs in a view."""
         gpus = gpus_by_type(view)
         rows = list(zip(view.jobs, zip(*(speeds_on(view, name) for name in gpus), strict=True), strict=True))
-        jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
-        fastest = [max(zip(row, gpus, strict=True))[1] for row in known]
-        left = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
+        jobs = [job for job, row in rows if any(row)]
+        usable_rows = [row for _, row in rows if any(row)]
+        fastest = [max(zip(row, gpus, strict=True))[1] for row in usable_rows]
+        steps = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
         return cls(
             [job.job_id for job in jobs],
             list(gpus),
-            np.array(known).reshape(len(jobs), len(gpus)),
+            np.array(usable_rows).reshape(len(jobs), len(gpus)),
             np.array([float(job.num_replicas) for job in jobs]),
             np.array([float(count) for count in gpus.values()]),
             np.array([float(gpu.price) for gpu in view.types.values()]),
-            np.array(left),
+            np.array(steps),
             np.array([view.time - job.submit_time for job in jobs]),
         )
 
@@ -70,7 +71,8 @@ def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
 
 def speeds_on(view: ClusterView, gpu_type: str) -> list[float]:
     """Return the true speed of each job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
-    num_gpus, node_size = view.gpus_of(gpu_type), _node_size(view, gpu_type)
+    num_gpus = view.gpus_of(gpu_type)
+    node_size = _node_size(view, gpu_type)
     return [_speed(job, gpu_type, node_size) if job.num_replicas <= num_gpus else 0.0 for job in view.jobs]
 
 
@@ -88,7 +90,8 @@ def _speed(job: JobView, gpu_type: str, node_size: int) -> float:
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
     """Return the remaining optimiser steps of a job on a GPU type, at its present batch size."""
     oracle = job.oracle.on(gpu_type)
-    shape, choice = packed(job.num_replicas, _node_size(view, gpu_type)), _batch_choice(job, oracle)
+    shape = packed(job.num_replicas, _node_size(view, gpu_type))
+    choice = _batch_choice(job, oracle)
     return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
 
 
@@ -113,7 +116,8 @@ EXACT_UNIT = 2.0**40
 """Number of units in 1 to which the solver's ratios are rounded."""
 
 # Newton's method ends after this number of steps, or if the decrement is this small.
-MOST_STEPS, SMALL_DECREMENT = 200, 1e-9
+MOST_STEPS = 200
+SMALL_DECREMENT = 1e-9
 
 
 class Polytope(NamedTuple):
@@ -133,7 +137,7 @@ class Solver:
     Its methods raise an `ArithmeticError` if HiGHS finds no optimum.
     """
 
-    def __init__(self, demand: Demand, method: str = "centre") -> None:
+    def __init__(self, demand: TypedDemand, method: str = "centre") -> None:
         self._demand = demand
         self._method = method
         # A job has a share only where it can run.
@@ -154,14 +158,14 @@ class Solver:
         """
         scale = float(rows.max())
         rises = np.where(is_full, 0.0, 1.0)
-        own = np.hstack([-self._of_jobs(_exact(rows / scale)), rises[:, None]])
+        of_jobs = np.hstack([-self._of_jobs(_exact(rows / scale)), rises[:, None]])
         base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
         limits = np.where(is_full, -_exact(levels / scale) * (1 - NEARLY_OPTIMAL), 0.0)
-        found = _solved(
-            np.append(np.zeros(len(self._jobs)), -1.0), Polytope(base, self._base.limits).within(own, limits)
+        solution = _solved(
+            np.append(np.zeros(len(self._jobs)), -1.0), Polytope(base, self._base.limits).within(of_jobs, limits)
         )
-        prices = np.asarray(found.ineqlin.marginals)[len(base) :]
-        return float(found.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
+        prices = np.asarray(solution.ineqlin.marginals)[len(base) :]
+        return float(solution.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
 
     def greatest_least(self, rows: Array) -> Array:
         """Return shares with the largest minimum of Σ rows·x over all jobs."""
@@ -169,12 +173,12 @@ class Solver:
 
     def greatest_sum(self, rows: Array) -> Array:
         """Return shares with the largest sum of Σ rows·x over all jobs."""
-        worth = _exact(rows[self._jobs, self._types] / float(rows.max()))
-        best = _optimum(-worth, self._base)
-        total = float(worth @ best)
+        values = _exact(rows[self._jobs, self._types] / float(rows.max()))
+        best = _optimum(-values, self._base)
+        total = float(values @ best)
         # The published results were reproduced with this tolerance for sums, ten times that of the other rules.
         floor = np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])
-        return self._middle(self._base.within(-worth[None, :], floor), best)
+        return self._middle(self._base.within(-values[None, :], floor), best)
 
     def with_at_least(self, rows: Array, needs: Array) -> Array:
         """Return shares at which Σ rows·x of each job is at least its need, shape (jobs,); this must be possible."""
@@ -190,7 +194,8 @@ class Solver:
 
     def _constraints(self) -> Polytope:
         """Return the constraints of all shares: at least 0, at most 1 for a job, and at most the GPUs of each type."""
-        demand, count = self._demand, len(self._jobs)
+        demand = self._demand
+        count = len(self._jobs)
         of_types = np.zeros((len(demand.types), count))
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
         once = self._of_jobs(np.ones_like(demand.speeds))
@@ -221,10 +226,10 @@ def _solved(costs: Array, allowed: Polytope) -> OptimizeResult:
     """Return an optimal point and the prices of the limits."""
     from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for policies with shares)
 
-    found = linprog(costs, allowed.rows, allowed.limits, bounds=(None, None), method="highs")
-    if found.x is None:
-        raise ArithmeticError(f"no shares: {found.message}")
-    return found
+    solution = linprog(costs, allowed.rows, allowed.limits, bounds=(None, None), method="highs")
+    if solution.x is None:
+        raise ArithmeticError(f"no shares: {solution.message}")
+    return solution
 
 
 def centre(polytope: Polytope, corner: Array) -> Array:
@@ -236,8 +241,9 @@ def centre(polytope: Polytope, corner: Array) -> Array:
     rows, limits = polytope
     lengths = np.linalg.norm(rows, axis=1)
     ball = Polytope(np.hstack([rows, lengths[:, None]]), limits)
-    found = _optimum(np.append(np.zeros(len(corner)), -1.0), ball)
-    point, radius = found[:-1], float(found[-1])
+    optimum = _optimum(np.append(np.zeros(len(corner)), -1.0), ball)
+    point = optimum[:-1]
+    radius = float(optimum[-1])
     if radius <= 0 or not (limits - rows @ point > 0).all():
         return corner
     for _ in range(MOST_STEPS):

@@ -13,10 +13,12 @@ from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import sort_key
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
+from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speeds_on
 from polluxsim.policies.typed.rules import Rule
 
@@ -36,9 +38,18 @@ class Turn(NamedTuple):
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
 
+AWAITS_SHARES = ReasonKind(
+    "awaits-shares",
+    "The job arrived after the policy last computed the shares of the time. It gets a share when the policy computes "
+    "them again, at {shares_due:clock} or later.",
+    {"shares_due": "s"},
+    "A new job waits until shares are computed again.",
+)
+
+
 @takes_settings("policy")
 @dataclass
-class RoundsOfShares:
+class RoundsOfShares(Policy):
     """Schedule gangs in rounds, so that each job has its share of the time on each GPU type in the long run.
 
     Parameters
@@ -80,7 +91,7 @@ class RoundsOfShares:
     @property
     def scales_with_time(self) -> bool:
         """Return whether the decisions do not depend on the unit of time."""
-        return getattr(self.shares, "scales_with_time", True)
+        return self.shares.scales_with_time
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""
@@ -92,7 +103,11 @@ class RoundsOfShares:
             rng.shuffle(types)
         elif len(types) > 1:
             speeds = [(job.speeds, max(job.speeds.values(), default=1.0)) for job in view.jobs]
-            types.sort(key=lambda name: -sort_key(sum(known.get(name, 0.0) / fastest for known, fastest in speeds)))
+            types.sort(
+                key=lambda name: (
+                    -sort_key(sum(speeds_of_job.get(name, 0.0) / fastest for speeds_of_job, fastest in speeds))
+                )
+            )
         turns = self._all_turns(view, types)
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
@@ -106,7 +121,8 @@ class RoundsOfShares:
         """Return the turn of each job: the one in which it gets GPUs, or the one on the first type that it can use."""
         taken: dict[JobId, Turn] = {}
         while True:
-            turns, before = dict(taken), len(taken)
+            turns = dict(taken)
+            before = len(taken)
             for name in types:
                 turns |= {
                     job: turn
@@ -145,12 +161,13 @@ class RoundsOfShares:
             self._deficit[job, name] += due - (self._time.balance((job, name), view.time) - half)
             self._time.set_balance((job, name), half, view.time)
         self._time_shares = self.shares.shares(view, self.solver)
-        self._reset, self._is_stale = view.time, False
+        self._reset = view.time
+        self._is_stale = False
 
     def _turns(self, view: ClusterView, name: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
         """Yield the turns of the jobs in the queue of a type."""
-        here = {job for job, turn in taken.items() if turn.gpu_type == name}
-        left = gpus_by_type(view)[name] - sum(job.num_replicas for job in view.jobs if job.job_id in here)
+        jobs_of_type = {job for job, turn in taken.items() if turn.gpu_type == name}
+        gpus_left = gpus_by_type(view)[name] - sum(job.num_replicas for job in view.jobs if job.job_id in jobs_of_type)
         ahead: list[JobId] = []
         head: JobView | None = None
         speeds = dict(zip((job.job_id for job in view.jobs), speeds_on(view, name), strict=True))
@@ -159,12 +176,12 @@ class RoundsOfShares:
         for position, job in enumerate(queue, start=1):
             is_elsewhere = job.job_id in taken
             can_use = speeds[job.job_id] > 0
-            is_taken = not is_elsewhere and head is None and can_use and job.num_replicas <= left
+            is_taken = not is_elsewhere and head is None and can_use and job.num_replicas <= gpus_left
             nearest = tuple(ahead[: -NEAREST - 1 : -1])
-            room = left if can_use or head is not None else 0
+            room = gpus_left if can_use or head is not None else 0
             yield job.job_id, Turn(name, position, room, can_use, is_taken, nearest, times[job.job_id], head)
             if is_taken:
-                left -= job.num_replicas
+                gpus_left -= job.num_replicas
                 ahead.append(job.job_id)
             if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
                 head = job
@@ -178,9 +195,9 @@ class RoundsOfShares:
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
     def _reason(self, turn: Turn, job: JobView) -> Reason:
-        """Return the reason of a job. Kinds: those of `schedule_gangs`, and `awaits-shares`."""
+        """Return the reason of a job."""
         if self._stays_idle(job.job_id):
-            return Reason("awaits-shares", {"shares_due": self._reset + self.reset_interval})
+            return Reason(AWAITS_SHARES, {"shares_due": self._reset + self.reset_interval})
         numbers: dict[str, float] = {
             "position": turn.position,
             "gpus_needed": job.num_replicas,
@@ -190,6 +207,6 @@ class RoundsOfShares:
         }
         if turn.head is not None:
             numbers["head_gpus_needed"] = turn.head.num_replicas
-            return Reason("behind-head-of-line", numbers, (turn.head.job_id,))
-        kind = "gang-fits" if turn.is_taken else "gang-does-not-fit"
+            return Reason(BEHIND_HEAD_OF_LINE, numbers, (turn.head.job_id,))
+        kind = GANG_FITS if turn.is_taken else GANG_DOES_NOT_FIT
         return Reason(kind, numbers, () if turn.is_taken else turn.ahead)

@@ -13,16 +13,18 @@ from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
-from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Demand, Solver
+from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Solver, TypedDemand
 
 
 class Rule(ABC):
     """Returns the share of time of each job on each GPU type."""
 
     agnostic: bool = False  # whether the rule ignores GPU types: then no type is filled before another
+    scales_with_time: ClassVar[bool] = True
+    """Whether the shares do not depend on the unit of time."""
 
     @abstractmethod
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
 
     def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
@@ -30,7 +32,7 @@ class Rule(ABC):
 
         A job that can run nowhere now has no share. If there are several optima, `solver`, one of `SOLVERS`, chooses.
         """
-        demand = Demand.of(view)
+        demand = TypedDemand.of(view)
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
 
 
@@ -56,14 +58,14 @@ class MaxMin(Rule):
 
     agnostic: bool = False
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         return solve.greatest_least(max_min_rows(demand, agnostic=self.agnostic))
 
 
-def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
+def max_min_rows(demand: TypedDemand, *, agnostic: bool) -> Array:
     """Return the value of a share: GPUs × speed relative to the speed with an equal share, of shape (jobs, types)."""
-    worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
-    return demand.widths[:, None] * worth / (worth @ (demand.gpus / float(demand.gpus.sum())))[:, None]
+    values = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
+    return demand.widths[:, None] * values / (values @ (demand.gpus / float(demand.gpus.sum())))[:, None]
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,10 @@ class MaxSum(Rule):
     """
 
     by_cost: bool = False
-    scales_with_time: ClassVar = False
+    scales_with_time: ClassVar[bool] = False
     """False, because a job without a profile makes one step per second, whatever the unit of time is."""
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         if not self.by_cost:
             return solve.greatest_sum(demand.speeds)
         if not demand.prices.all():
@@ -112,15 +114,17 @@ class MinMakespan(Rule):
         check_range("policy.shares.shortest", self.shortest, above=0)
         check_range("policy.shares.longest", self.longest, least=self.shortest)
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
         return solve.with_at_least(demand.speeds, demand.left / time)
 
     def _found(self, fastest: float) -> float:
         """Return the end of the bisection, at least the earliest possible time [s]."""
-        low, high = self.shortest, self.longest
+        low = self.shortest
+        high = self.longest
         while high < fastest:
-            low, high = low * 10, high * 10
+            low = low * 10
+            high = high * 10
         while 1.05 * low < high:
             middle = (low + high) / 2
             low, high = (low, middle) if middle >= fastest else (middle, high)
@@ -147,12 +151,14 @@ class FinishTimeFairness(Rule):
         self._before = {job: work for job, work in self._before.items() if job in present}
         return super().shares(view, solver)
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         alone = (demand.speeds * isolated(demand)).sum(axis=1)
         times_alone = self._added_up(demand, alone) + demand.left / alone
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         while not self._needs(solve, demand, times_alone, high)[1]:
-            low, high = high, 2 * high
+            low = high
+            high = 2 * high
         while high - low > 1e-4 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
@@ -161,7 +167,7 @@ class FinishTimeFairness(Rule):
         return solve.with_at_least(demand.speeds, needs)
 
     @staticmethod
-    def _needs(solve: Solver, demand: Demand, times_alone: Array, rho: float) -> tuple[Array, bool]:
+    def _needs(solve: Solver, demand: TypedDemand, times_alone: Array, rho: float) -> tuple[Array, bool]:
         """Return the throughput for a fairness of at most ρ [steps/s], and whether all jobs can have it."""
         times = rho * times_alone - demand.ages
         if not (times > 0).all():
@@ -169,21 +175,21 @@ class FinishTimeFairness(Rule):
         needs = demand.left / times
         return needs, solve.least(demand.speeds / needs[:, None]) >= 1
 
-    def _added_up(self, demand: Demand, alone: Array) -> Array:
+    def _added_up(self, demand: TypedDemand, alone: Array) -> Array:
         """Return the time that the work of each job so far would have taken alone [s], shape (jobs,).
 
         `alone` is the present speed of each job alone, shape (jobs,) [steps/s].
         """
         now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
-        for job, (left, _) in now.items():
-            before, speed = self._before.get(job, (left, 1.0))
+        for job, (steps_left, _) in now.items():
+            before, speed = self._before.get(job, (steps_left, 1.0))
             # Less than 0 if a fork gave the job more work than it has done.
-            self._done_alone[job] = max(self._done_alone.get(job, 0.0) + (before - left) / speed, 0.0)
+            self._done_alone[job] = max(self._done_alone.get(job, 0.0) + (before - steps_left) / speed, 0.0)
         self._before |= now  # a job that can run nowhere now keeps its entry
         return np.array([self._done_alone[job] for job in demand.jobs])
 
 
-def isolated(demand: Demand) -> Array:
+def isolated(demand: TypedDemand) -> Array:
     """Return the shares of jobs if each has an equal part of all GPUs, shape (jobs, types)."""
     return _at_most_one(demand.gpus[None, :] / (len(demand.jobs) * demand.widths[:, None]))
 
@@ -194,7 +200,7 @@ class Isolated(Rule):
 
     agnostic = True
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         return isolated(demand)
 
 
@@ -204,7 +210,7 @@ class GandivaFair(Rule):
 
     agnostic = True
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         return _at_most_one(np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1)))
 
 
@@ -214,7 +220,7 @@ class Proportional(Rule):
 
     agnostic = True
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         equal = np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1))
         return equal / max(float(equal.sum(axis=1).max()), 1.0)
 
@@ -226,8 +232,9 @@ class FirstCome(Rule):
     Source: as `MaxMin`.
     """
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
-        shares, free = np.zeros_like(demand.speeds), demand.gpus.copy()
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
+        shares = np.zeros_like(demand.speeds)
+        free = demand.gpus.copy()
         for job, width in enumerate(demand.widths):
             speeds = np.where(free >= width, demand.speeds[job], 0.0)
             if not speeds.any():
@@ -244,9 +251,10 @@ class WaterFilling(Rule):
     Source: as `MaxMin`, §4.3. Jobs whose constraints have a price in the linear programme cannot have more.
     """
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         rows = max_min_rows(demand, agnostic=False)
-        levels, is_full = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        levels = np.zeros(len(rows))
+        is_full = np.zeros(len(rows), dtype=bool)
         while not is_full.all():
             level, stuck = solve.raised(rows, levels, is_full)
             levels = np.where(is_full, levels, level)
@@ -278,14 +286,16 @@ class AlloX(Rule):
     def __post_init__(self) -> None:
         check_range("policy.shares.oldest", self.oldest, above=0, most=1)
 
-    def of(self, demand: Demand, solve: Solver) -> Array:
+    def of(self, demand: TypedDemand, solve: Solver) -> Array:
         shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
         free = demand.gpus - (shares == 1).sum(axis=0)
         waiting = np.flatnonzero(shares.sum(axis=1) != 1)
         oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
         candidates = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
-        left, speeds, ages = demand.left[candidates, None], demand.speeds[candidates], demand.ages[candidates]
-        for index, gpu_type in matched(left, speeds, ages, free, demand.types):
+        steps_left = demand.left[candidates, None]
+        speeds = demand.speeds[candidates]
+        ages = demand.ages[candidates]
+        for index, gpu_type in matched(steps_left, speeds, ages, free, demand.types):
             shares[candidates[index], gpu_type] = 1 / demand.widths[candidates[index]]
         self._last = dict(zip(demand.jobs, shares, strict=True))
         return shares.copy()

@@ -15,7 +15,7 @@ from polluxsim.common.files import appearing_whole
 from polluxsim.run.configurations import import_from_here
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import page, write_reports
-from polluxsim.studies.arena.playing import Place, Played, default_policies, play, read_suite
+from polluxsim.studies.arena.playing import ArenaPlace, Played, default_policies, play, read_suite
 from polluxsim.studies.arena.words import as_markdown
 
 
@@ -40,9 +40,11 @@ class ArenaRequest:
     reports: bool = False  # whether to write a report of each policy's runs on each scenario
 
     def __post_init__(self) -> None:
-        if other := [word for word in self.launcher if not word.startswith("hydra")]:
+        other = [word for word in self.launcher if not word.startswith("hydra")]
+        if other:
             raise InvalidConfigError(f"{other[0]!r} cannot be set for an arena; set only hydra/launcher and hydra.*")
-        if wrong := [word for word in self.metrics if not re.fullmatch(r"\w+=(\w+\.)+\w+", word)]:
+        wrong = [word for word in self.metrics if not re.fullmatch(r"\w+=(\w+\.)+\w+", word)]
+        if wrong:
             raise InvalidConfigError(
                 f"a metric is {wrong[0]!r}, must be NAME=MODULE.ATTRIBUTE, like mine=my_metrics.mine"
             )
@@ -73,15 +75,15 @@ def arena(request: ArenaRequest) -> Arena:
     suite = read_suite(request.suite, tuple(request.scenarios), request.seeds)
     import_from_here()  # metrics in a module of the current folder
     folder = Path(request.folder)
-    place = Place(folder, request.workers, tuple(request.launcher), tuple(request.metrics))
+    place = ArenaPlace(folder, request.workers, tuple(request.launcher), tuple(request.metrics))
     played = play(list(request.policies) or default_policies(), suite, place)
     board = leaderboard(played)
-    found = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
+    arena = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
     reports = write_reports(played, folder) if request.reports else {}
-    for name, content in {"arena.html": page(board, suite, reports), "arena.md": found.text}.items():
+    for name, content in {"arena.html": page(board, suite, reports), "arena.md": arena.text}.items():
         with appearing_whole(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     # An open file, because pyarrow takes only names in UTF-8.
     with appearing_whole(folder / "arena.parquet") as path, path.open("wb") as file:
-        found.frame().to_parquet(file, index=False)
-    return found
+        arena.frame().to_parquet(file, index=False)
+    return arena

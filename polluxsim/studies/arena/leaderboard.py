@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import exp, isclose, log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -34,7 +34,7 @@ NOT_SERVED = {"cut_off": "cut off", "rejected": "rejected", "failed": "failed"}
 out, or count them with their age: it is listed after policies that served all jobs."""
 
 
-class Standing(NamedTuple):
+class ArenaStanding(NamedTuple):
     """A policy on a scenario."""
 
     policy: str
@@ -66,7 +66,7 @@ class Leaderboard(NamedTuple):
     """Standings, overall ranking and flips of an arena."""
 
     metrics: Mapping[str, Metric]  # declarations of the metrics that are compared
-    standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
+    standings: Mapping[str, Sequence[ArenaStanding]]  # by scenario, the best first
     # By policy: the geometric mean of its mean JCT over the best mean JCT, the smallest first. All of these means are
     # over the same scenarios, which are in `compared`.
     overall: Mapping[str, float]
@@ -79,62 +79,87 @@ def leaderboard(played: Played) -> Leaderboard:
     """Return the standings, the ranking and the flips of the policies that played."""
     metrics = {name: metric_of(name) for name in COMPARED}
     metrics |= {"deadlines_met": SHARE, "decision_time": DECISION, **played.metrics}
-    samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
-    standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}
+    scenarios = dict.fromkeys(row["scenario"] for row in played.runs)
+    samples = {name: _samples(played, name, metrics) for name in scenarios}
+    standings = {name: _standings(played, name, samples[name], metrics) for name in scenarios}
     overall, compared = _overall(standings)
     return Leaderboard(metrics, standings, overall, compared, _flips(samples, standings), played.absent)
 
 
 def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Samples:
     """Return the metrics of the runs of a scenario. Runs with equal seeds are pairs."""
-    return Samples(
-        Sample(metric, row["policy"], float(row[metric]) / declared.factor, str(row["seed"]), row["seed"])
-        for row in played.runs
-        for metric, declared in metrics.items()
-        if row["scenario"] == scenario
-        and row.get(metric) is not None
-        and (metric != "deadlines_met" or row["deadlines"])
-    )
+    samples = []
+    for row in played.runs:
+        if row["scenario"] != scenario:
+            continue
+        for metric, declared in metrics.items():
+            if row.get(metric) is None:
+                continue
+            if metric == "deadlines_met" and not row["deadlines"]:
+                continue  # no deadline could be met
+            value = float(row[metric]) / declared.factor
+            samples.append(Sample(metric, row["policy"], value, str(row["seed"]), row["seed"]))
+    return Samples(samples)
 
 
-def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[Standing]:
+def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[ArenaStanding]:
     """Return the policies on a scenario, the best first."""
     unserved: dict[str, Counter[str]] = {}
     for row in played.runs:
         if row["scenario"] == scenario:
             counts = {words: row.get(name) or 0 for name, words in NOT_SERVED.items()}
             unserved.setdefault(row["policy"], Counter()).update(counts)
-    left = {policy: counts.total() for policy, counts in unserved.items()}
-    limits = {name: (0.0, 100.0) if metric is SHARE else metric.limits for name, metric in metrics.items()}
-    means = dict[str, dict[str, Measured]]()
-    for policy in left:
-        found = {name: samples.mean(name, policy, *ends) for name, ends in limits.items()}
-        means[policy] = {name: mean for name, mean in found.items() if mean is not None}
-    best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
-    best_at = {
-        policy: frozenset(name for name, other in best.items() if other and _are_equal(known, means[other], name))
-        for policy, known in means.items()
-    }
-    shared = Counter(name for names in best_at.values() for name in names)
+    num_unserved = {policy: counts.total() for policy, counts in unserved.items()}
+    means = {policy: _means(samples, policy, metrics) for policy in unserved}
+    best = {name: _best(means, name, metric, num_unserved) for name, metric in metrics.items()}
+    best_at: dict[str, frozenset[str]] = {}
+    num_best = Counter[str]()  # policies with the best value, by metric
+    for policy, means_of_policy in means.items():
+        names = set()
+        for name, other in best.items():
+            if other and _are_equal(means_of_policy, means[other], name):
+                names.add(name)
+        best_at[policy] = frozenset(names)
+        num_best.update(names)
     standings = []
-    for policy, known in means.items():
-        tied_at = frozenset(name for name in best_at[policy] if shared[name] > 1)
-        changes = dict(_changes(samples, policy, best))
-        standings.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at, unserved[policy]))
+    for policy, means_of_policy in means.items():
+        standings.append(
+            ArenaStanding(
+                policy,
+                means_of_policy,
+                dict(_changes(samples, policy, best)),
+                num_unserved[policy],
+                best_at[policy],
+                frozenset(name for name in best_at[policy] if num_best[name] > 1),
+                unserved[policy],
+            )
+        )
     return sorted(standings, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
 
 
+def _means(samples: Samples, policy: str, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
+    """Return the known means of a policy, by metric."""
+    means = {}
+    for name, metric in metrics.items():
+        low, high = (0.0, 100.0) if metric is SHARE else metric.limits
+        mean = samples.mean(name, policy, low, high)
+        if mean is not None:
+            means[name] = mean
+    return means
+
+
 def _are_equal(means: Mapping[str, Measured], others: Mapping[str, Measured], metric: str) -> bool:
+    """Return whether two policies have equal means of a metric, besides rounding."""
     return isclose(_value(means, metric), _value(others, metric), rel_tol=ROUNDING)
 
 
-def is_as_good(one: Standing, other: Standing) -> bool:
+def is_as_good(one: ArenaStanding, other: ArenaStanding) -> bool:
     """Return whether two policies share a place in the ranking of a scenario: their mean JCTs are equal."""
     return (one.left > 0) == (other.left > 0) and _are_equal(one.means, other.means, RANKED)
 
 
 def _best(
-    means: Mapping[str, Mapping[str, Measured]], name: str, metric: Metric, left: Mapping[str, int]
+    means: Mapping[str, Mapping[str, Measured]], name: str, metric: Metric, num_unserved: Mapping[str, int]
 ) -> str | None:
     """Return the policy with the best mean of a metric, among the policies that served every job if there are any.
 
@@ -143,9 +168,11 @@ def _best(
     if metric.better == NEITHER:
         return None
     sign = -1 if metric.better == MORE else 1
-    known = [policy for policy in means if name in means[policy]]
-    fair = [policy for policy in known if not left[policy] or metric is SHARE] or known
-    return min(fair, key=lambda policy: sign * _value(means[policy], name), default=None)
+    candidates = [policy for policy in means if name in means[policy]]
+    if metric is not SHARE:
+        # Policies that left jobs over have lower times, because these jobs do not count.
+        candidates = [policy for policy in candidates if not num_unserved[policy]] or candidates
+    return min(candidates, key=lambda policy: sign * _value(means[policy], name), default=None)
 
 
 def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> Iterator[tuple[str, Measured]]:
@@ -163,21 +190,29 @@ def _value(means: Mapping[str, Measured], metric: str) -> float:
     return means[metric].estimate.value if metric in means else float("inf")
 
 
-def _overall(standings: Mapping[str, Sequence[Standing]]) -> tuple[dict[str, float], list[str]]:
+def _overall(standings: Mapping[str, Sequence[ArenaStanding]]) -> tuple[dict[str, float], list[str]]:
     """Return the geometric means by policy, and the scenarios that these means cover.
 
     These are the scenarios in which every policy of the ranking served every job. While no scenario is left, remove the
     policy that served every job in the fewest scenarios.
     """
-    served = {
-        name: {one.policy: _value(one.means, RANKED) for one in found if not one.left and RANKED in one.means}
-        for name, found in standings.items()
-    }
-    counts = Counter(policy for jcts in served.values() for policy in jcts)
+    served: dict[str, dict[str, float]] = {}  # mean JCTs of policies that served every job, by scenario
+    counts = Counter[str]()  # of scenarios in which a policy served every job
+    for name, standings_here in standings.items():
+        served[name] = {}
+        for standing in standings_here:
+            if not standing.left and RANKED in standing.means:
+                served[name][standing.policy] = _value(standing.means, RANKED)
+        counts.update(served[name].keys())
     ranked = [policy for policy, _ in counts.most_common()]
-    while not (compared := [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]) and ranked:
+    compared = [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]
+    while ranked and not compared:
         ranked.pop()
-    ratios = ratios_to_best({policy: [served[name][policy] for name in compared] for policy in ranked})
+        compared = [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]
+    values = {}
+    for policy in ranked:
+        values[policy] = [served[name][policy] for name in compared]
+    ratios = ratios_to_best(values)
     return dict(sorted(ratios.items(), key=lambda item: item[1])), compared
 
 
@@ -188,17 +223,18 @@ def ratios_to_best(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
     {'fifo': 2.0, 'srtf': 1.0}
     """
     best = list(map(min, zip(*values.values(), strict=True)))
-    return {
-        policy: exp(sum(log(value / least) for value, least in zip(own, best, strict=True)) / len(best))
-        for policy, own in values.items()
-    }
+    ratios = {}
+    for policy, values_of_policy in values.items():
+        logs = [log(value / smallest) for value, smallest in zip(values_of_policy, best, strict=True)]
+        ratios[policy] = exp(sum(logs) / len(best))
+    return ratios
 
 
-def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:
+def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[ArenaStanding]]) -> list[Flip]:
     """Return the pairs of policies that change places between scenarios, the clearest first."""
-    served = {name: [one.policy for one in found if not one.left] for name, found in standings.items()}
-    wins: dict[tuple[str, str], tuple[str, float]] = {}
-    for name, policies in served.items():
+    wins: dict[tuple[str, str], tuple[str, float]] = {}  # the clearest scenario and its change, by winner and loser
+    for name, standings_here in standings.items():
+        policies = [standing.policy for standing in standings_here if not standing.left]
         for winner, loser in combinations(policies, 2):
             change = samples[name].change(RANKED, winner, loser)
             if change is None or not change.is_real:
@@ -206,13 +242,14 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
             if change_text(change.estimate.value).startswith("±"):  # below the printed digits
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
-                wins[winner, loser] = name, change.estimate.value
-    found = [
-        Flip(first, second, wins[first, second], wins[second, first])
-        for first, second in wins
-        if first < second and (second, first) in wins
-    ]
-    return sorted(found, key=lambda flip: max(flip.first_wins[1], flip.second_wins[1]))
+                wins[winner, loser] = (name, change.estimate.value)
+    flips = []
+    for (first, second), first_wins in wins.items():
+        second_wins = wins.get((second, first))
+        # Each pair once
+        if first < second and second_wins is not None:
+            flips.append(Flip(first, second, first_wins, second_wins))
+    return sorted(flips, key=lambda flip: max(flip.first_wins[1], flip.second_wins[1]))
 
 
 def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
@@ -220,22 +257,32 @@ def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
 
     It contains no times of the machine's clock. A policy without results has a row with the reason.
     """
-    rows = [
-        {"scenario": name, "rank": _rank(one, found), "policy": one.policy, "metric": metric, "not_served": one.left}
-        | dict(zip(("mean", "low", "high"), mean.estimate, strict=True))
-        | {"seeds": mean.num_units, "is_best": metric in one.best_at}
-        | _change(one.changes.get(metric))
-        for name, found in board.standings.items()
-        for one in found
-        for metric, mean in one.means.items()
-        if metric not in CLOCKS
-    ]
-    rows += [{"scenario": one.scenario, "policy": one.policy, "absent": why} for one, why in board.absent.items()]
+    rows: list[dict[str, Any]] = []
+    for scenario, standings in board.standings.items():
+        for standing in standings:
+            for metric, mean in standing.means.items():
+                if metric in CLOCKS:
+                    continue
+                row = {
+                    "scenario": scenario,
+                    "rank": _rank(standing, standings),
+                    "policy": standing.policy,
+                    "metric": metric,
+                    "not_served": standing.left,
+                    "mean": mean.estimate.value,
+                    "low": mean.estimate.low,
+                    "high": mean.estimate.high,
+                    "seeds": mean.num_units,
+                    "is_best": metric in standing.best_at,
+                }
+                rows.append(row | _change(standing.changes.get(metric)))
+    for player, why in board.absent.items():
+        rows.append({"scenario": player.scenario, "policy": player.policy, "absent": why})
     frame = pd.DataFrame(rows)
     return frame if "absent" in frame else frame.assign(absent=None)
 
 
-def _rank(one: Standing, found: Sequence[Standing]) -> int:
+def _rank(one: ArenaStanding, found: Sequence[ArenaStanding]) -> int:
     """Return the place of a policy, from 1. Policies with equal mean JCTs share the first place."""
     return 1 + next(place for place, other in enumerate(found) if is_as_good(one, other))
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from polluxsim import __version__
 from polluxsim.look.colours import looks, on_page
 from polluxsim.statistics.metric_lines import change_text
-from polluxsim.studies.arena.leaderboard import RANKED, Leaderboard, Standing, ratios_to_best
+from polluxsim.studies.arena.leaderboard import RANKED, ArenaStanding, Leaderboard, ratios_to_best
 from polluxsim.studies.arena.playing import RUNS, Played, Player, Suite
 from polluxsim.studies.arena.words import (
     JCT,
@@ -23,21 +23,31 @@ from polluxsim.studies.arena.words import (
     interval_words,
     mean_in_words,
     name_of,
+    policies_of,
     ranking_note,
     titled,
     titles_of,
     verdicts,
 )
 
-LEFT, RIGHT, ROW = 165, 690, 22  # start and end of the axis of a chart, and height of the row of a policy [pixels]
-LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge [1]
+# Start and end of the axis of a chart, and height of the row of a policy [pixels]
+LEFT = 165
+RIGHT = 690
+ROW = 22
+# Changes beyond these shares are drawn at the edge [1]
+LEAST = -0.3
+MOST = 1.5
 
 STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)  # distances between ticks [1]; the first one with at most 7 steps is used
 
-SIDE, MARGIN = 400, 56  # size of a Pareto chart, and its margin [pixels]
+# Size of a Pareto chart, and its margin [pixels]
+SIDE = 400
+MARGIN = 56
 FARTHEST = 4.0  # largest ratio at the end of an axis of a Pareto chart; larger ratios are drawn at the end
 STEPS_OF_TRADES = 4  # distances between ticks on such an axis
-LINE_OF_TEXT, WIDTH_OF_TEXT = 14.0, 90.0  # size of the name of a point [pixels]
+# Size of the name of a point [pixels]
+LINE_OF_TEXT = 14.0
+WIDTH_OF_TEXT = 90.0
 
 FULL_HEAT = 1.0  # an average JCT that is longer than the best by this share of it, or more, has the full heat [1]
 
@@ -62,7 +72,7 @@ class Panel(NamedTuple):
     name: str
     title: str
     metrics: Sequence[str]  # columns of the table
-    standings: Sequence[Standing]
+    standings: Sequence[ArenaStanding]
     dots: Sequence[Dot]  # one for each policy with an average JCT
     ticks: Sequence[tuple[float, str]]  # places along the axis [pixels] with their labels
     height: int  # of the chart [pixels]
@@ -97,18 +107,18 @@ def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyTyp
     `reports` contains the URL of the report of a policy's runs on a scenario. A cell without a report has a link to the
     scenario's table.
     """
-    policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
-    order = [*board.overall, *(policy for policy in policies if policy not in board.overall)]
+    order = list(board.overall)
+    order += [policy for policy in policies_of(board) if policy not in board.overall]
     rows: dict[str, list[HeatCell]] = {policy: [] for policy in order}
-    for scenario, found in board.standings.items():
-        known = {one.policy: one for one in found}
+    for scenario, standings in board.standings.items():
+        standing_of = {standing.policy: standing for standing in standings}
         for policy, row in rows.items():
             link = reports.get(Player(policy, scenario), f"#{scenario}")
-            row.append(_heat(known.get(policy), f"{policy} on {scenario}", link))
+            row.append(_heat(standing_of.get(policy), f"{policy} on {scenario}", link))
     return rows
 
 
-def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
+def _heat(one: ArenaStanding | None, name: str, link: str) -> HeatCell:
     """Return the cell of a policy on a scenario, with their names and the link of the cell."""
     if one is None or RANKED not in one.means:
         return HeatCell("–", 0.0, f"{name}: did not play", link)
@@ -120,7 +130,8 @@ def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
         return HeatCell("not all jobs", 0.0, f"{title}; {one.not_served}", link)
     if RANKED in one.best_at:
         return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, title, link)
-    if (change := one.changes.get(RANKED)) is None:
+    change = one.changes.get(RANKED)
+    if change is None:
         return HeatCell("–", 0.0, title, link)
     share = change.estimate.value
     text = f"{'' if change.is_real else '≈ '}{change_text(share)}"
@@ -149,49 +160,56 @@ class Trade(NamedTuple):
 
 def trades(board: Leaderboard) -> list[Trade]:
     """Return charts of the average JCT against other metrics: geometric means over the scenarios of the ranking."""
-    found = []
+    charts = []
     for metric in ("p99_fairness", "gpu_hours"):
         ratios = {policy: (board.overall[policy], ratio) for policy, ratio in _ratios(board, metric).items()}
         if len(ratios) > 1:
-            found.append(_trade(board.metrics[metric].title, ratios))
-    return found
+            charts.append(_trade(board.metrics[metric].title, ratios))
+    return charts
 
 
 def _ratios(board: Leaderboard, metric: str) -> dict[str, float]:
     """Return the geometric mean of a metric over its best value, by policy that has it on every compared scenario."""
-    values = {
-        policy: [
-            one.means[metric].estimate.value
-            for name in board.compared
-            for one in board.standings[name]
-            if one.policy == policy and metric in one.means
-        ]
-        for policy in board.overall
-    }
-    return ratios_to_best(
-        {policy: found for policy, found in values.items() if len(found) == len(board.compared) and all(found)}
-    )
+    values: dict[str, list[float]] = {policy: [] for policy in board.overall}
+    for scenario in board.compared:
+        for standing in board.standings[scenario]:
+            if standing.policy in values and metric in standing.means:
+                values[standing.policy].append(standing.means[metric].estimate.value)
+    complete = {}
+    for policy, values_of_policy in values.items():
+        # A value of 0 has no ratio.
+        if len(values_of_policy) == len(board.compared) and all(values_of_policy):
+            complete[policy] = values_of_policy
+    return ratios_to_best(complete)
 
 
 def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
     """Return the Pareto chart of two ratios to the best by policy, x and y. Both axes begin at the ratio 1."""
-    x_end, y_end = (max(1.1, *(min(pair[axis], FARTHEST) for pair in ratios.values())) for axis in (0, 1))
+    x_end = _end_of_axis([x for x, _ in ratios.values()])
+    y_end = _end_of_axis([y for _, y in ratios.values()])
     colours = dict(zip(ratios, looks(list(ratios)), strict=True))
     points: list[Point] = []
     for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
-        left, top = _along(x, x_end), SIDE - _along(y, y_end)
+        left = _along(x, x_end)
+        top = SIDE - _along(y, y_end)
         is_best = not any(_is_dominated((x, y), other) for other in ratios.values())
         points.append(
             Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best)
         )
     shares = [part / STEPS_OF_TRADES for part in range(STEPS_OF_TRADES + 1)]
-    x_values, y_values = ([1 + share * (end - 1) for share in shares] for end in (x_end, y_end))
-    return Trade(
-        title,
-        points,
-        [(_along(value, x_end), f"×{value:.2f}") for value in x_values],
-        [(SIDE - _along(value, y_end), f"×{value:.2f}") for value in y_values],
-    )
+    x_ticks = []
+    y_ticks = []
+    for share in shares:
+        x = 1 + share * (x_end - 1)
+        x_ticks.append((_along(x, x_end), f"×{x:.2f}"))
+        y = 1 + share * (y_end - 1)
+        y_ticks.append((SIDE - _along(y, y_end), f"×{y:.2f}"))
+    return Trade(title, points, x_ticks, y_ticks)
+
+
+def _end_of_axis(ratios: Sequence[float]) -> float:
+    """Return the end of an axis from 1 that contains ratios, as far as they are not too large."""
+    return max([1.1, *(min(ratio, FARTHEST) for ratio in ratios)])
 
 
 def _along(value: float, end: float) -> float:
@@ -223,7 +241,7 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
     panels = [_panel(name, titles[name], found, list(board.metrics)) for name, found in board.standings.items()]
     source = files("polluxsim.studies.arena").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True).from_string(source)
-    players = list(dict.fromkeys(one.policy for found in board.standings.values() for one in found))
+    players = policies_of(board)
     return template.render(
         title=f"{len(players)} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {_seeds_in_words(suite)}.",
@@ -252,32 +270,43 @@ def _seeds_in_words(suite: Suite) -> str:
     return "seed" if len(suite.seeds) == 1 else f"{len(suite.seeds)} seeds"
 
 
-def _panel(name: str, title: str, standings: Sequence[Standing], compared: Sequence[str]) -> Panel:
+def _panel(name: str, title: str, standings: Sequence[ArenaStanding], compared: Sequence[str]) -> Panel:
     """Return the chart and the table of a scenario."""
-    known = [one for one in standings if RANKED in one.means]
-    ends = [one.changes[RANKED].estimate for one in known if RANKED in one.changes]
-    reach = min(max([0.1, *(estimate.value if estimate.high is None else estimate.high for estimate in ends)]), MOST)
-    back = max(min([-0.02, *(estimate.value if estimate.low is None else estimate.low for estimate in ends)]), LEAST)
+    ranked = [standing for standing in standings if RANKED in standing.means]
+    reach = 0.1  # ends of the axis, as shares
+    back = -0.02
+    for standing in ranked:
+        if RANKED in standing.changes:
+            value, low, high = standing.changes[RANKED].estimate
+            reach = max(reach, value if high is None else high)
+            back = min(back, value if low is None else low)
+    reach = min(reach, MOST)
+    back = max(back, LEAST)
 
     def place(share: float) -> float:
         return round(LEFT + (min(max(share, back), reach) - back) / (reach - back) * (RIGHT - LEFT), 1)
 
-    dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
+    dots = [_dot(standing, ROW * row + 16, place) for row, standing in enumerate(ranked)]
     step = next(step for step in STEPS if (reach - back) / step <= 7)
-    ticks = [
-        (place(number * step), f"+{100 * number * step:.0f} %" if number else "0 %")
-        for number in range(int(reach / step) + 1)
-    ]
-    metrics = [metric for metric in compared if any(metric in one.means for one in standings)]
-    return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)
+    ticks = []
+    for number in range(int(reach / step) + 1):
+        text = f"+{100 * number * step:.0f} %" if number else "0 %"
+        ticks.append((place(number * step), text))
+    metrics = []
+    for metric in compared:
+        if any(metric in standing.means for standing in standings):
+            metrics.append(metric)
+    return Panel(name, title, metrics, standings, dots, ticks, ROW * len(ranked) + 34)
 
 
-def _dot(one: Standing, y: float, place: Callable[[float], float]) -> Dot:
+def _dot(one: ArenaStanding, y: float, place: Callable[[float], float]) -> Dot:
     """Return the dot of a policy in the row y; `place` returns the place of a change along the axis [pixels]."""
     title = f"{mean_in_words(one.means[RANKED].estimate, RANKED)} h {change_in_words(one, RANKED)}"
-    if (change := one.changes.get(RANKED)) is None:
+    change = one.changes.get(RANKED)
+    if change is None:
         return Dot(one.policy, place(0.0), None, None, y, "chance", title)
     value, low, high = change.estimate
     kind = "real" if change.is_real else "chance"
-    left, right = (None if end is None else place(end) for end in (low, high))
+    left = None if low is None else place(low)
+    right = None if high is None else place(high)
     return Dot(one.policy, place(value), left, right, y, kind, title)

@@ -23,12 +23,12 @@ from polluxsim.common.shipped import shipped
 from polluxsim.metrics.declared import Metric, UserValues, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
-from polluxsim.run.composing import NamedPolicy, named_policy
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.studies.driver import reserved, run_entries
 from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
 
 
-class Scenario(NamedTuple):
+class ArenaScenario(NamedTuple):
     """A difference from the default run."""
 
     name: str
@@ -40,7 +40,7 @@ class Suite(NamedTuple):
     """Scenarios, and the seeds that each is drawn with."""
 
     name: str
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[ArenaScenario, ...]
     seeds: range
 
 
@@ -51,16 +51,18 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
     number of seeds is below 1.
     """
     content = _suites()
-    known = content["scenarios"]
-    if unknown := [word for word in only if word not in known]:
-        raise InvalidConfigError(f"there is no scenario {unknown[0]!r}, {allowed_among(unknown[0], known)}")
+    scenarios_of_file = content["scenarios"]
+    for word in only:
+        if word not in scenarios_of_file:
+            raise InvalidConfigError(f"there is no scenario {word!r}, {allowed_among(word, scenarios_of_file)}")
     count = content["seeds"][name] if seeds is None else seeds
     if count < 1:
         raise InvalidConfigError(f"--seeds is {count}, must be a whole number of at least 1")
-    scenarios = tuple(
-        Scenario(key, known[key]["title"], (*known[key]["overrides"], *known[key][name])) for key in only or known
-    )
-    return Suite(name, scenarios, range(1, count + 1))
+    scenarios = []
+    for key in only or scenarios_of_file:
+        entry = scenarios_of_file[key]
+        scenarios.append(ArenaScenario(key, entry["title"], (*entry["overrides"], *entry[name])))
+    return Suite(name, tuple(scenarios), range(1, count + 1))
 
 
 def default_policies() -> list[str]:
@@ -70,11 +72,13 @@ def default_policies() -> list[str]:
 
 def _suites() -> dict[str, Any]:
     """Return the content of the file of the suites."""
-    found: dict[str, Any] = yaml.safe_load((shipped("experiments") / "arena.yaml").read_text(encoding="utf-8"))
-    return found
+    text = (shipped("experiments") / "arena.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
 
 
-CONFIGS, RUNS = "policies", "runs"
+CONFIGS = "policies"
+RUNS = "runs"
 """Folders of an arena: configuration files of the user's policies, and the runs of the sweep."""
 
 MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
@@ -99,7 +103,7 @@ class Played(NamedTuple):
     metrics: Mapping[str, Metric] = MappingProxyType({})  # of the user, by name
 
 
-class Place(NamedTuple):
+class ArenaPlace(NamedTuple):
     """The folder of an arena, and how its runs are made."""
 
     folder: Path
@@ -108,7 +112,7 @@ class Place(NamedTuple):
     metrics: tuple[str, ...] = ()  # of the user, as NAME=MODULE.ATTRIBUTE
 
 
-def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
+def play(names: Sequence[str], suite: Suite, place: ArenaPlace) -> Played:
     """Make all runs that are not finished yet, and return the results of all runs.
 
     Raise InvalidConfigError if a policy does not exist or two policies have the same name. Raise SweepError if another
@@ -130,7 +134,9 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     rows = list[dict[str, Any]]()
     metrics = dict[str, Metric]()
     for player, runs in plan.items():
-        for seed, entry in runs.items() if player not in absent else ():
+        if player in absent:
+            continue
+        for seed, entry in runs.items():
             user_values = values_in(info_of(folders[entry.key]))
             rows.append(_row(player, seed, folders[entry.key], user_values))
             metrics |= {name: metric for name, (metric, _) in user_values.items()}
@@ -142,10 +148,12 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     """Return the named policies. Write an entry of `policy` for each user class, for the workers of any launcher."""
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
-    if twice := [label for label in labels if labels.count(label) > 1]:
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
         raise InvalidConfigError(f"two policies are called {twice[0]!r}; give classes with different names")
     entries = {policy.entry: policy for policy in policies if policy.module is not None}
-    if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
+    alike = [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]
+    if alike:
         raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
     for policy in policies:
         with suppress(PolicyError):  # its runs fail and say why
@@ -165,36 +173,46 @@ def _earlier_entries(folder: Path) -> list[Path]:
 
     Raise InvalidConfigError for other files in the folder: they would take part in all runs, and may be the user's.
     """
-    found = sorted((folder / "policy").iterdir())
-    written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
-    if other := sorted({*found, *folder.iterdir()} - {*written, folder / "policy"}):
+    entries = sorted((folder / "policy").iterdir())
+    written = [path for path in entries if path.is_file() and path.read_bytes().startswith(MARK.encode())]
+    other = sorted({*entries, *folder.iterdir()} - {*written, folder / "policy"})
+    if other:
         raise InvalidConfigError(f"{other[0]}: not written by an arena; remove it, or give another folder")
     return written
 
 
-def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
+def _config_dirs(policies: Sequence[NamedPolicy], place: ArenaPlace) -> tuple[Path, ...]:
     """Return the folder of entries for user classes, if there are any."""
     return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
 
 
-def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
+def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: ArenaPlace) -> dict[Player, dict[int, Entry]]:
     """Return the runs of each policy on each scenario, by seed."""
-    composing = composer(_config_dirs(policies, place), place.launcher)
+    composing = composer(_config_dirs(policies, place))
     plan: dict[Player, dict[int, Entry]] = {}
     for scenario in suite.scenarios:
         for policy in policies:
             for seed in suite.seeds:
-                ours = (*policy.overrides, f"seed={seed}", "engine.reasons=none")
-                overrides = (*scenario.overrides, *ours, *(f"+metrics.{metric}" for metric in place.metrics))
+                overrides = [*scenario.overrides, *policy.overrides, f"seed={seed}", "engine.reasons=none"]
+                overrides += [f"+metrics.{metric}" for metric in place.metrics]
                 entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
                 plan.setdefault(Player(policy.label, scenario.name), {})[seed] = entry
     return plan
 
 
-def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs: Sequence[Path]) -> None:
-    folder, launcher, workers = place.folder / RUNS, place.launcher, place.workers
-    if entries := [entry for runs in plan.values() for entry in runs.values()]:
-        run_entries(entries, folder, launcher=launcher, workers=workers, config_dirs=config_dirs)
+def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: ArenaPlace, config_dirs: Sequence[Path]) -> None:
+    """Make the runs of a plan that do not exist yet."""
+    entries = list[Entry]()
+    for runs in plan.values():
+        entries += runs.values()
+    if entries:
+        run_entries(
+            entries,
+            place.folder / RUNS,
+            launcher=place.launcher,
+            workers=place.workers,
+            config_dirs=config_dirs,
+        )
 
 
 def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from polluxsim.common.phrases import listed
+from polluxsim.common.policy_names import POLICY_NAMES
 from polluxsim.common.shipped import shipped_classes
 from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
 from polluxsim.look.tables import markdown
-from polluxsim.look.why.phrases import listed
-from polluxsim.records.folders import POLICY_NAMES
-from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Estimate
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Estimate, Measured
 from polluxsim.statistics.metric_lines import METRICS, change_text
-from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, Flip, Leaderboard, Standing, is_as_good
+from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, ArenaStanding, Flip, Leaderboard, is_as_good
 from polluxsim.studies.arena.playing import Player
 
 JCT = METRICS[RANKED].title  # name of the metric that decides the ranking
@@ -34,9 +34,9 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal.
     """
     leaders: dict[tuple[str, ...], list[str]] = {}
-    for scenario, found in board.standings.items():
-        best = tuple(one.policy for one in found if is_as_good(one, found[0]))
-        if len(best) > 1 or _is_judged(found):
+    for scenario, standings in board.standings.items():
+        best = tuple(one.policy for one in standings if is_as_good(one, standings[0]))
+        if len(best) > 1 or _is_judged(standings):
             leaders.setdefault(best, []).append(scenario)
     for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
         verb = "has" if len(best) == 1 else "are tied for"
@@ -48,36 +48,47 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
         yield f"{len(board.flips) - MOST_FLIPS} more pairs of policies change places between scenarios."
     if all(map(_is_judged, board.standings.values())):
         if not board.flips:
-            least = f"{LEAST_FOR_VERDICT} seeds or more"
-            yield f"No two policies change places between scenarios, by 95 % intervals of {least}."
+            seeds_needed = f"{LEAST_FOR_VERDICT} seeds or more"
+            yield f"No two policies change places between scenarios, by 95 % intervals of {seeds_needed}."
     else:
-        most = max((_num_seeds(found) for found in board.standings.values()), default=0)
-        yield f"No verdict on differences: it needs {LEAST_FOR_VERDICT} seeds of each scenario, and there are {most}."
+        most_seeds = max((_num_seeds(standings) for standings in board.standings.values()), default=0)
+        needed = f"it needs {LEAST_FOR_VERDICT} seeds of each scenario"
+        yield f"No verdict on differences: {needed}, and there are {most_seeds}."
 
 
-def _is_judged(standings: Sequence[Standing]) -> bool:
+def _is_judged(standings: Sequence[ArenaStanding]) -> bool:
     return _num_seeds(standings) >= LEAST_FOR_VERDICT
 
 
-def _num_seeds(standings: Sequence[Standing]) -> int:
+def _num_seeds(standings: Sequence[ArenaStanding]) -> int:
+    """Return the largest number of seeds behind a mean JCT."""
     return max((one.means[RANKED].num_units for one in standings if RANKED in one.means), default=0)
 
 
 def _named(policies: Sequence[str]) -> list[str]:
     """Return the first names, and the number of the others."""
-    more = [f"{len(policies) - MOST_NAMES} more"] if len(policies) > MOST_NAMES else []
-    return [*policies[:MOST_NAMES], *more]
+    names = list(policies[:MOST_NAMES])
+    if len(policies) > MOST_NAMES:
+        names.append(f"{len(policies) - MOST_NAMES} more")
+    return names
 
 
 def ranking_note(board: Leaderboard) -> str:
     """Return a sentence on the scenarios that the overall ranking covers, and on the policies that it leaves out."""
-    policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
     if not board.overall:
         return "No ranking: no policy served every job on any scenario."
-    left_out = [policy for policy in policies if policy not in board.overall]
+    left_out = [policy for policy in policies_of(board) if policy not in board.overall]
     without = f", without {listed(left_out)}, which did not serve every job on these scenarios" if left_out else ""
     scenarios = listed(board.compared)
     return f"Geometric means over the scenarios on which every policy served every job ({scenarios}){without}."
+
+
+def policies_of(board: Leaderboard) -> list[str]:
+    """Return the policies that played, in the order of the first scenarios on which they did."""
+    policies: dict[str, None] = {}
+    for standings in board.standings.values():
+        policies |= dict.fromkeys(standing.policy for standing in standings)
+    return list(policies)
 
 
 def absences(board: Leaderboard) -> Iterator[str]:
@@ -92,7 +103,10 @@ def absences(board: Leaderboard) -> Iterator[str]:
 
 def interval_words(board: Leaderboard) -> Iterator[str]:
     """Yield sentences on the meaning of the changes and of their intervals."""
-    changes = [change for found in board.standings.values() for one in found for change in one.changes.values()]
+    changes = list[Measured]()
+    for standings in board.standings.values():
+        for standing in standings:
+            changes += standing.changes.values()
     if changes:
         yield f"Changes are against the best policy of each metric (baseline): {QUANTITY}."
     yield from interval_notes(changes, "pairs", "log ratios")
@@ -103,16 +117,22 @@ def _not_told_apart(board: Leaderboard, scenarios: Sequence[str]) -> str:
     phrases = []
     for scenario in scenarios:
         first, *others = board.standings[scenario]
-        served = [one for one in others if not one.left and not is_as_good(one, first)]
-        changes = {one.policy: one.changes[RANKED] for one in served if RANKED in one.changes}
-        if near := [policy for policy, change in changes.items() if change.is_judged and not change.is_real]:
+        near = []
+        for standing in others:
+            if standing.left or is_as_good(standing, first):
+                continue
+            change = standing.changes.get(RANKED)
+            if change is not None and change.is_judged and not change.is_real:
+                near.append(standing.policy)
+        if near:
             phrases.append(f"on {scenario} from {listed(_named(near))}")
     return f"; not told apart {listed(phrases)}" if phrases else ""
 
 
 def _flip(flip: Flip) -> str:
     """Return a sentence on two policies that change places."""
-    (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
+    where, much = flip.first_wins
+    elsewhere, more = flip.second_wins
     wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} {JCT})"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
@@ -123,7 +143,7 @@ def mean_in_words(estimate: Estimate, metric: str) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def change_in_words(one: Standing, metric: str) -> str:
+def change_in_words(one: ArenaStanding, metric: str) -> str:
     """Return a change against the best, with its interval.
 
     The best policy has "best", or "tied" if another policy has an equal value. The sign "≈" marks a difference that may
@@ -133,7 +153,8 @@ def change_in_words(one: Standing, metric: str) -> str:
         return ""
     if metric in one.best_at:
         return "tied" if metric in one.tied_at else "best"
-    if (change := one.changes.get(metric)) is None:
+    change = one.changes.get(metric)
+    if change is None:
         return ""
     return f"{'' if change.is_real else '≈ '}{measured_change(change)}"
 
@@ -147,23 +168,26 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
     parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
     parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
-    for scenario, found in board.standings.items():
-        compared = [metric for metric in board.metrics if metric not in CLOCKS]
-        shown = [metric for metric in compared if any(metric in one.means for one in found)]
-        head = ["", *(name_of(board, metric) for metric in shown)]
-        names = [f"{one.policy} ({one.not_served})" if one.left else one.policy for one in found]
-        cells = ([_cell(one, metric) for metric in shown] for one in found)
-        rows = [[name, *row] for name, row in zip(names, cells, strict=True)]
-        parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown([head, *rows])]
+    for scenario, standings in board.standings.items():
+        metrics = []
+        for metric in board.metrics:
+            if metric not in CLOCKS and any(metric in standing.means for standing in standings):
+                metrics.append(metric)
+        lines = [[""] + [name_of(board, metric) for metric in metrics]]
+        for standing in standings:
+            name = f"{standing.policy} ({standing.not_served})" if standing.left else standing.policy
+            lines.append([name] + [_cell(standing, metric) for metric in metrics])
+        parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown(lines)]
     return "\n".join(parts) + "\n"
 
 
-def _cell(one: Standing, metric: str) -> str:
+def _cell(one: ArenaStanding, metric: str) -> str:
     """Return the mean of a metric and its change against the best."""
     if metric not in one.means:
         return "–"
-    parts = (mean_in_words(one.means[metric].estimate, metric), change_in_words(one, metric))
-    return ", ".join(filter(None, parts))
+    mean = mean_in_words(one.means[metric].estimate, metric)
+    change = change_in_words(one, metric)
+    return f"{mean}, {change}" if change else mean
 
 
 def policy_title(label: str) -> str:
@@ -181,8 +205,9 @@ def policy_title(label: str) -> str:
 
 def titles_of(board: Leaderboard) -> dict[str, str]:
     """Return the title of each policy of an arena. Policies whose titles would be equal keep their names."""
-    played = {one.policy for found in board.standings.values() for one in found}
-    titles = {policy: policy_title(policy) for policy in {*played, *(player.policy for player in board.absent)}}
+    policies = set(policies_of(board))
+    policies.update(player.policy for player in board.absent)
+    titles = {policy: policy_title(policy) for policy in policies}
     counts = Counter(titles.values())
     return {policy: title if counts[title] == 1 else policy for policy, title in titles.items()}
 
@@ -190,11 +215,11 @@ def titles_of(board: Leaderboard) -> dict[str, str]:
 def titled(board: Leaderboard) -> Leaderboard:
     """Return a leaderboard with the titles of policies in place of the names of their entries."""
     titles = titles_of(board)
+    standings = {}
+    for scenario, standings_here in board.standings.items():
+        standings[scenario] = [standing._replace(policy=titles[standing.policy]) for standing in standings_here]
     return board._replace(
-        standings={
-            scenario: [one._replace(policy=titles[one.policy]) for one in found]
-            for scenario, found in board.standings.items()
-        },
+        standings=standings,
         overall={titles[policy]: ratio for policy, ratio in board.overall.items()},
         flips=[flip._replace(first=titles[flip.first], second=titles[flip.second]) for flip in board.flips],
         absent={Player(titles[policy], scenario): why for (policy, scenario), why in board.absent.items()},

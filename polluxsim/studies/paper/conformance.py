@@ -9,10 +9,17 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, other_systems, read_experiment
-from polluxsim.studies.paper.published import BOUNDS, Finding, Kind, Published
+from polluxsim.studies.paper.experiments import (
+    Arm,
+    Experiment,
+    Inputs,
+    experiment_names,
+    other_systems,
+    read_experiment,
+)
+from polluxsim.studies.paper.published import BOUNDS, Published, PublishedFinding, RuleKind
 from polluxsim.studies.paper.published_runs import PER_JOB, job_times_file
-from polluxsim.studies.paper.reproduction import Outcome
+from polluxsim.studies.paper.reproduction import ExperimentOutcome
 from polluxsim.studies.paper.verdict_tables import STYLES, difference_text, unit_of, value_text
 
 SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that run without --all
@@ -30,9 +37,15 @@ def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experim
 
     Raise InvalidConfigError if the inputs have no folder of data.
     """
-    own = (experiment_names() if everything else SHORT_EXPERIMENTS) if inputs.profiles is not None else ()
-    found = (with_data(read_experiment(name), inputs, everything=everything) for name in (*other_systems(), *own))
-    return [experiment for experiment in found if experiment.arms and experiment.published]
+    names = list(other_systems())
+    if inputs.profiles is not None:
+        names += experiment_names() if everything else SHORT_EXPERIMENTS
+    experiments = []
+    for name in names:
+        experiment = with_data(read_experiment(name), inputs, everything=everything)
+        if experiment.arms and experiment.published:
+            experiments.append(experiment)
+    return experiments
 
 
 def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Experiment:
@@ -46,7 +59,7 @@ def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Ex
 
     def is_judged(row: Published) -> bool:
         has_data = row.metric not in PER_JOB or job_times_file(experiment, inputs, row.arm) is not None
-        is_by_rule = row.by_simulator and row.measured.kind is not Kind.NONE
+        is_by_rule = row.by_simulator and row.measured.kind is not RuleKind.NONE
         return is_by_rule and has_data and {row.arm, row.against} <= names
 
     return replace(experiment, arms=arms, published=tuple(filter(is_judged, experiment.published)), draw=())
@@ -57,41 +70,56 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
 
     Raise InvalidConfigError if the inputs have no folder of data.
     """
-    found = []
+    reasons = []
     for name in other_systems():
         whole = read_experiment(name)
-        missing = sorted({path for arm in whole.arms if not inputs.own(arm) for path in arm.data})
-        found += [f"{name}: {inputs.data} has no {', '.join(missing)}"] if missing else []
-        can_run = [arm for arm in whole.arms if inputs.own(arm)]
+        can_run = []
+        missing = set[str]()
+        for arm in whole.arms:
+            if inputs.own(arm):
+                can_run.append(arm)
+            else:
+                missing.update(arm.data)
+        if missing:
+            reasons.append(f"{name}: {inputs.data} has no {', '.join(sorted(missing))}")
         per_job = {row.arm for row in whole.published if row.metric in PER_JOB}
         without_file = [arm.name for arm in can_run if job_times_file(whole, inputs, arm.name) is None]
-        if means_only := [arm for arm in without_file if arm in per_job]:
-            found.append(f"{name}: {inputs.data} has no completion times of single jobs for {', '.join(means_only)}")
+        means_only = [arm for arm in without_file if arm in per_job]
+        if means_only:
+            reasons.append(f"{name}: {inputs.data} has no completion times of single jobs for {', '.join(means_only)}")
     if inputs.profiles is None:
-        found.append(f"pollux: {inputs.data} has no osdi21")
-    chosen = conformance_experiments(inputs, everything=everything)
-    runs = {(experiment.name, arm) for experiment in chosen for arm in experiment.arms}
-    for experiment in () if everything else conformance_experiments(inputs, everything=True):
-        long = [arm.name for arm in experiment.arms if (experiment.name, arm) not in runs]
-        only = f", {', '.join(long)}" if len(long) < len(experiment.arms) else ""
-        found += [f"{experiment.name}{only}: takes minutes, only --all runs it"] if long else []
-    return found
+        reasons.append(f"pollux: {inputs.data} has no osdi21")
+    if everything:
+        return reasons
+    short_arms = set[tuple[str, Arm]]()
+    for experiment in conformance_experiments(inputs, everything=False):
+        short_arms.update((experiment.name, arm) for arm in experiment.arms)
+    for experiment in conformance_experiments(inputs, everything=True):
+        long_arms = [arm.name for arm in experiment.arms if (experiment.name, arm) not in short_arms]
+        if long_arms:
+            only = f", {', '.join(long_arms)}" if len(long_arms) < len(experiment.arms) else ""
+            reasons.append(f"{experiment.name}{only}: takes minutes, only --all runs it")
+    return reasons
 
 
-def judged(outcomes: Iterable[Outcome]) -> list[tuple[str, Finding]]:
+def judged(outcomes: Iterable[ExperimentOutcome]) -> list[tuple[str, PublishedFinding]]:
     """Return the finding of each judged number, with the system that it belongs to."""
-    return [(outcome.runs.experiment.system, finding) for outcome in outcomes for finding in outcome.findings]
+    rows = []
+    for outcome in outcomes:
+        rows += [(outcome.runs.experiment.system, finding) for finding in outcome.findings]
+    return rows
 
 
-def why_not(rows: Sequence[tuple[str, Finding]]) -> list[str]:
+def why_not(rows: Sequence[tuple[str, PublishedFinding]]) -> list[str]:
     """Return the explanation of each number that is not met, if there is one."""
     not_met = [finding.published for _, finding in rows if finding.verdict.passed is False]
     return [f"{row}: {row.note}" for row in not_met if row.note]
 
 
-def conformance_cells(system: str, finding: Finding) -> tuple[str, ...]:
+def conformance_cells(system: str, finding: PublishedFinding) -> tuple[str, ...]:
     """Return the texts of a row of the table."""
-    row, ours = finding.published, finding.ours
+    row = finding.published
+    ours = finding.ours
     unit = unit_of([finding])
     published = BOUNDS.get(finding.rule.kind, "") + value_text(row.in_base_units, row, unit)
     case = f"{row.arm} against {row.against}" if row.against else row.arm
@@ -100,7 +128,7 @@ def conformance_cells(system: str, finding: Finding) -> tuple[str, ...]:
     return (system, case, row.metric, published, value, difference_text(finding), str(finding.rule), verdict)
 
 
-def conformance_table(rows: Sequence[tuple[str, Finding]]) -> Table:
+def conformance_table(rows: Sequence[tuple[str, PublishedFinding]]) -> Table:
     """Return the table for a terminal."""
     table = Table(title="Published numbers of simulators, and ours", title_justify="left")
     for name in CONFORMANCE_COLUMNS:
@@ -111,6 +139,6 @@ def conformance_table(rows: Sequence[tuple[str, Finding]]) -> Table:
     return table
 
 
-def conformance_frame(rows: Sequence[tuple[str, Finding]]) -> pd.DataFrame:
+def conformance_frame(rows: Sequence[tuple[str, PublishedFinding]]) -> pd.DataFrame:
     """Return the texts of the table as data."""
     return pd.DataFrame([conformance_cells(system, finding) for system, finding in rows], columns=CONFORMANCE_COLUMNS)

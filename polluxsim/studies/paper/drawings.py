@@ -20,13 +20,16 @@ from polluxsim.look.plot.style import GREY, TWO_COLUMNS, Drawing, legend, new_fi
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.records.folders import POLICY
 from polluxsim.records.storage import flat
-from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import RunGroup
 from polluxsim.studies.paper.measures import choose, fits, shown_profile
-from polluxsim.studies.paper.published import BOUNDS, UNITS, Finding, Kind
+from polluxsim.studies.paper.published import BOUNDS, UNITS, PublishedFinding, RuleKind
 from polluxsim.studies.paper.runs import Runs
 from polluxsim.studies.paper.verdict_tables import by_quantity, unit_of
 
-OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
+OURS = "ours, with its 95 % interval"
+SIMULATOR = "artifact's simulator"
+PAPER = "paper"
+BOUND = "paper's bound"
 POINTS = {
     OURS: ("o", PALETTE[0], 3.5),
     SIMULATOR: ("D", PALETTE[2], 6.0),
@@ -35,7 +38,9 @@ POINTS = {
 }
 """Marker, colour and size [pt] of each kind of value."""
 
-LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5  # height of a quantity, and of the title and axis of a panel [cm]
+# Height of a quantity, and of the title and axis of a panel [cm]
+ROW_HEIGHT = 0.5
+PANEL_HEIGHT = 1.5
 WIDE = 30.0  # panels whose values differ by more than this factor have a logarithmic axis
 
 LOAD = "workload.load"  # column of the number of jobs; workloads that come from a file do not have this setting
@@ -44,11 +49,12 @@ LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that all runs of a line share, by the setting along the axis."""
 
 SMALL_JOB = "yolov3"  # application of the small jobs of Figure 6
+NUM_SMALL_JOBS = 2
 
 COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
 
 
-class Line(NamedTuple):
+class QuantityRow(NamedTuple):
     """The values of one quantity, in the unit of the panel."""
 
     name: str
@@ -57,78 +63,96 @@ class Line(NamedTuple):
 
 
 @styled
-def dumbbell(findings: Sequence[Finding]) -> Drawing:
+def dumbbell(findings: Sequence[PublishedFinding]) -> Drawing:
     """Draw every quantity of findings, a panel for each metric. Our values must be finite."""
-    panels: dict[tuple[str, bool], list[list[Finding]]] = {}
-    for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
-        panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
-    sizes = [PANEL_HEIGHT + LINE_HEIGHT * len(groups) for groups in panels.values()]
-    figure = new_figure(TWO_COLUMNS, sum(sizes))
-    axes = figure.subplots(len(panels), squeeze=False, height_ratios=sizes)[:, 0]
-    for panel, ((metric, is_change), groups) in zip(axes, panels.items(), strict=True):
+    # Findings on every job of a run have no single value.
+    drawable = [finding for finding in findings if finding.rule.kind is not RuleKind.EVERY_JOB]
+    panels: dict[str, list[list[PublishedFinding]]] = {}  # findings by title of the panel, and by quantity
+    for group in by_quantity(drawable):
+        published = group[0].published
+        title = f"change of {published.metric}" if published.against else published.metric
+        panels.setdefault(title, []).append(group)
+    heights = [PANEL_HEIGHT + ROW_HEIGHT * len(groups) for groups in panels.values()]
+    figure = new_figure(TWO_COLUMNS, sum(heights))
+    all_axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, groups) in zip(all_axes, panels.items(), strict=True):
         unit = unit_of([finding for group in groups for finding in group])
-        lines = [_line(group, unit) for group in groups]
-        _draw(panel, lines)
-        title = f"change of {metric}" if is_change else metric
-        panel.set_title(title if unit == "1" else f"{title} [{unit}]", loc="left")
-    drawn = {name for group in findings for name in _points([group], "1")}
-    legend(figure, {_handle(name): name for name in POINTS if name in drawn})
+        _draw_panel(axes, [_row(group, unit) for group in groups])
+        axes.set_title(title if unit == "1" else f"{title} [{unit}]", loc="left")
+    kinds = set[str]()
+    for finding in findings:
+        kinds |= _points([finding], "1").keys()
+    legend(figure, {_marker(name): name for name in POINTS if name in kinds})
     return figure
 
 
-def _line(group: Sequence[Finding], unit: str) -> Line:
+def _row(group: Sequence[PublishedFinding], unit: str) -> QuantityRow:
     """Return the values of the findings on one quantity."""
-    row, ours = group[0].published, group[0].ours
-    name = row.arm + (f" against {row.against}" if row.against else "")
-    low, high = (None, None) if ours is None else ours.estimate[1:]
-    interval = None if low is None or high is None else (low / UNITS[unit], high / UNITS[unit])
-    return Line(name, _points(group, unit), interval)
+    published = group[0].published
+    name = published.arm
+    if published.against:
+        name += f" against {published.against}"
+    interval = None
+    ours = group[0].ours
+    if ours is not None and ours.estimate.low is not None and ours.estimate.high is not None:
+        interval = (ours.estimate.low / UNITS[unit], ours.estimate.high / UNITS[unit])
+    return QuantityRow(name, _points(group, unit), interval)
 
 
-def _points(group: Sequence[Finding], unit: str) -> dict[str, float]:
+def _points(group: Sequence[PublishedFinding], unit: str) -> dict[str, float]:
     """Return our value and the published ones of one quantity by kind, in a unit."""
-    points = {OURS: group[0].ours.estimate.value} if group[0].ours is not None else {}
+    points = {}
+    ours = group[0].ours
+    if ours is not None:
+        points[OURS] = ours.estimate.value / UNITS[unit]
+    # Of several findings of a kind, the first one counts.
     for finding in reversed(group):
-        points[_kind(finding)] = finding.published.in_base_units
-    return {name: value / UNITS[unit] for name, value in points.items()}
+        points[_kind(finding)] = finding.published.in_base_units / UNITS[unit]
+    return points
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: PublishedFinding) -> str:
+    """Return the kind of the published value of a finding, a key of `POINTS`."""
     if finding.rule.kind in BOUNDS:
         return BOUND
     return SIMULATOR if finding.published.by_simulator else PAPER
 
 
-def _draw(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw a panel with a row for each line."""
-    values = [value for line in lines for value in line.points.values()]
+def _draw_panel(axes: Axes, rows: Sequence[QuantityRow]) -> None:
+    """Draw a panel with a row for each quantity, from the top."""
+    values = [value for row in rows for value in row.points.values()]
     if min(values) > 0 and max(values) > WIDE * min(values):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
-    for y, line in enumerate(lines):
-        axes.plot([min(line.points.values()), max(line.points.values())], [y, y], color=GREY, linewidth=0.8)
-        if line.interval is not None:
-            axes.plot(line.interval, [y, y], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
-        for name, value in reversed(line.points.items()):
+    for y, row in enumerate(rows):
+        low = min(row.points.values())
+        high = max(row.points.values())
+        axes.plot([low, high], [y, y], color=GREY, linewidth=0.8)
+        if row.interval is not None:
+            axes.plot(row.interval, [y, y], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
+        # Our value comes first, so it is drawn last, above the others.
+        for name, value in reversed(row.points.items()):
             marker, colour, size = POINTS[name]
             axes.plot([value], [y], marker=marker, color=colour, markersize=size, linestyle="None")
-    axes.set_yticks(range(len(lines)), [line.name for line in lines])
-    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
 
 
-def _handle(name: str) -> Line2D:
+def _marker(name: str) -> Line2D:
+    """Return the marker of a kind of value, for the legend."""
     marker, colour, size = POINTS[name]
     return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
 
 
 def throughput_fits(runs: Runs) -> Figure:
     """Draw throughput against GPUs and batch size, of the profiles and of the models fitted to them."""
-    points = "card" if all(isinstance(profile, CardProfile) for profile in runs.profiles.values()) else "measured"
+    are_cards = all(isinstance(profile, CardProfile) for profile in runs.profiles.values())
+    points = "card" if are_cards else "measured"
     return profiles.throughput(list(fits(runs.profiles).values()), (points, "throughput model fitted to it"))
 
 
@@ -140,14 +164,19 @@ def usage_over_time(runs: Runs) -> Figure | None:
 
 
 def jobs_under_contention(runs: Runs) -> Figure | None:
-    """Draw the large job of the first run that has one, and the next two smaller jobs."""
-    for made in runs.made:
-        run = made.read()
-        if (chosen := choose(run, runs.profiles)) is not None:
-            records = run.result.job_records
-            later = [record.job for record in records if record.application == SMALL_JOB and record.gpu_seconds]
-            group = Group("Pollux", "Pollux", (run,))
-            return job_life.job_life(*job_life.lives_of([group], [chosen.record.job, *later[:2]], [runs.profiles]))
+    """Draw the large job of the first run that has one, and the first two small jobs of this run that had GPUs."""
+    for finished in runs.made:
+        run = finished.read()
+        chosen = choose(run, runs.profiles)
+        if chosen is not None:
+            small_jobs = []
+            for record in run.result.job_records:
+                if record.application == SMALL_JOB and record.gpu_seconds:
+                    small_jobs.append(record.job)
+            jobs = [chosen.record.job, *small_jobs[:NUM_SMALL_JOBS]]
+            group = RunGroup("Pollux", "Pollux", (run,))
+            lives, contention = job_life.lives_of([group], jobs, [runs.profiles])
+            return job_life.job_life(lives, contention)
     return None
 
 
@@ -159,34 +188,70 @@ def along_the_axis(runs: Runs) -> Figure | None:
     rows = []
     for run in runs.made:
         info = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
-        rows.append({**flat(info["config"]), LOAD: run.arm.load, "avg_jct": info["summary"]["avg_jct"]})
+        row = flat(info["config"])
+        row[LOAD] = run.arm.load
+        row["avg_jct"] = info["summary"]["avg_jct"]
+        rows.append(row)
     return sweep(pd.DataFrame(rows), axis, by=LINES.get(axis, []))
+
+
+def fairness_cdf(runs: Runs) -> Figure | None:
+    """Draw the distribution of the finish-time fairness."""
+    return distributions.fairness_cdf(runs.groups()) if runs.made else None
+
+
+def jct_cdf(runs: Runs) -> Figure | None:
+    """Draw the distribution of the completion times."""
+    return distributions.jct_cdf(runs.groups()) if runs.made else None
+
+
+def nodes_over_time(runs: Runs) -> Figure:
+    """Draw the nodes that are up and the efficiency of their GPUs, for the first seed of each arm."""
+    return usage.nodes_over_time({run.arm.name: run.read().result for run in runs.first_seeds})
+
+
+def best_batch_sizes(runs: Runs) -> Figure:
+    """Draw the throughput and the best batch size by GPUs."""
+    return profiles.best_batch_sizes(shown_profile(runs))
+
+
+def training_curves(runs: Runs) -> Figure:
+    """Draw the statistical efficiency over the training."""
+    return profiles.training_curves(shown_profile(runs))
 
 
 DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
     "along_the_axis": along_the_axis,
-    "best_batch_sizes": lambda runs: profiles.best_batch_sizes(shown_profile(runs)),
-    "fairness_cdf": lambda runs: distributions.fairness_cdf(runs.groups()) if runs.made else None,
-    "jct_cdf": lambda runs: distributions.jct_cdf(runs.groups()) if runs.made else None,
+    "best_batch_sizes": best_batch_sizes,
+    "fairness_cdf": fairness_cdf,
+    "jct_cdf": jct_cdf,
     "jobs_under_contention": jobs_under_contention,
-    "nodes_over_time": lambda runs: usage.nodes_over_time(
-        {run.arm.name: run.read().result for run in runs.first_seeds}
-    ),
+    "nodes_over_time": nodes_over_time,
     "throughput_fits": throughput_fits,
-    "training_curves": lambda runs: profiles.training_curves(shown_profile(runs)),
+    "training_curves": training_curves,
     "usage_over_time": usage_over_time,
 }
+"""Drawings of the runs of an experiment, by name. They return None if the experiment has no runs to draw."""
 
 
-def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
+def draw(runs: Runs, findings: Sequence[PublishedFinding]) -> dict[str, Figure]:
     """Return the figures of an experiment by the names of their files.
 
-    The first drawing has the name of the experiment.
+    The first drawing has the name of the experiment. Drawings without data are left out.
     """
-    shown = [finding for finding in findings if finding.ours is not None and isfinite(finding.ours.estimate.value)]
     figures = {}
     for index, name in enumerate(runs.experiment.draw):
-        figure = DRAWINGS[name](runs) if name != COMPARISON else dumbbell(shown) if shown else None
+        figure = _compared(findings) if name == COMPARISON else DRAWINGS[name](runs)
         if figure is not None:
-            figures[f"{runs.experiment.name}-{name}" if index else runs.experiment.name] = figure
+            file_name = runs.experiment.name if index == 0 else f"{runs.experiment.name}-{name}"
+            figures[file_name] = figure
     return figures
+
+
+def _compared(findings: Sequence[PublishedFinding]) -> Figure | None:
+    """Draw the findings with a finite value of ours; None without any."""
+    finite = []
+    for finding in findings:
+        if finding.ours is not None and isfinite(finding.ours.estimate.value):
+            finite.append(finding)
+    return dumbbell(finite) if finite else None

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, cast
-
-from omegaconf import OmegaConf
+from typing import Any, NamedTuple
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.models.profile import Profile
+from polluxsim.run.composing import Composer
 from polluxsim.run.configurations import quoted
-from polluxsim.run.execution import NOT_THE_RUNS
+from polluxsim.run.spec import NOT_THE_RUNS
 from polluxsim.studies.paper.published import Published, read_published
-from polluxsim.studies.plan import composer
 
 OTHERS = "conformance"
 """Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""
@@ -85,8 +83,8 @@ class Experiment:
 
 def experiment_names() -> list[str]:
     """Return the names of the experiments on the Pollux paper, tables first, then figures."""
-    found = _in_group("experiment")
-    return sorted(found, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
+    names = _in_group("experiment")
+    return sorted(names, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
 
 def other_systems() -> list[str]:
@@ -101,8 +99,8 @@ def group_of(name: str) -> str:
 
 def _in_group(group: str) -> list[str]:
     """Return the experiments of a group: files that have a CSV file of published values beside them."""
-    found = (shipped("experiments") / group).glob("*.yaml")
-    return [path.stem for path in found if path.with_suffix(".csv").is_file()]
+    paths = (shipped("experiments") / group).glob("*.yaml")
+    return [path.stem for path in paths if path.with_suffix(".csv").is_file()]
 
 
 def read_experiment(name: str) -> Experiment:
@@ -110,16 +108,18 @@ def read_experiment(name: str) -> Experiment:
 
     Raise InvalidConfigError if there is no such experiment, or if its file has an unknown setting.
     """
-    if name not in (known := [*experiment_names(), *other_systems()]):
-        meant = did_you_mean(name, known)
-        raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all{meant}")
-    config = composer().compose([f"+{group_of(name)}={name}"])
-    section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
-    if unknown := sorted(set(section) - set(SETTINGS)):
+    choices = [*experiment_names(), *other_systems()]
+    if name not in choices:
+        meant = did_you_mean(name, choices)
+        raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(choices)} and all{meant}")
+    section: dict[str, Any] = Composer().reproduced([f"+{group_of(name)}={name}"])
+    unknown = sorted(set(section) - set(SETTINGS))
+    if unknown:
         raise InvalidConfigError(
             f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown; choose from {', '.join(SETTINGS)}"
         )
-    workloads, axis = section.get("workloads"), section.get("axis") or {}
+    workloads = section.get("workloads")
+    axis = section.get("axis") or {}
     return Experiment(
         name,
         title=section["title"],
@@ -138,16 +138,25 @@ def read_experiment(name: str) -> Experiment:
 
 def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:
     """Yield every arm at every value of the axis, with the name "ARM VALUE" if there is an axis."""
-    points = [(key, value) for key, values in axis.items() for value in values] or [("", None)]
+    points: list[tuple[str, Any]] = []
+    for key, values in axis.items():
+        points += [(key, value) for value in values]
+    if not points:
+        points = [("", None)]
     for (name, settings), (key, value) in product(arms.items(), points):
-        chosen = {**settings, **({key: value} if key else {})}
-        label = f"{name} {value:g}" if key else name
-        load, request = float(chosen.pop("load", 1.0)), str(chosen.pop("request", "tuned"))
-        largest, is_long = chosen.pop("largest_request", None), bool(chosen.pop("long", False))
+        chosen = dict(settings)
+        label = name
+        if key:
+            chosen[key] = value
+            label = f"{name} {value:g}"
+        load = float(chosen.pop("load", 1.0))
+        request = str(chosen.pop("request", "tuned"))
+        largest = chosen.pop("largest_request", None)
+        is_long = bool(chosen.pop("long", False))
         yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
 
 
-class Unit(NamedTuple):
+class WorkloadSeed(NamedTuple):
     """One workload with one seed. Runs of two arms on the same unit are a pair."""
 
     workload: str
@@ -187,7 +196,7 @@ class Inputs:
         """Return the profiles, read once."""
         return _profiles_in(None if self.profiles is None else str(self.profiles))
 
-    def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
+    def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[WorkloadSeed]:
         """Return the workloads of an arm with their seeds.
 
         `seeds` is the number of generated workloads, each with another seed, or the number of runs of each published
@@ -200,25 +209,32 @@ class Inputs:
                 "workload=philly-like",
                 f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
                 f"workload.tuned={str(arm.request == 'tuned').lower()}",
-                *([f"workload.largest_request={arm.largest_request}"] if arm.largest_request else []),
             ]
-            return [Unit(str(seed), seed, (*common, *generated, f"seed={seed}")) for seed in range(1, seeds + 1)]
-        return [
-            Unit(number, seed, (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}"))
-            for number, path in self.files(arm).items()
-            if only is None or number in only
-            for seed in range(seeds)
-        ]
+            if arm.largest_request:
+                generated.append(f"workload.largest_request={arm.largest_request}")
+            return [
+                WorkloadSeed(str(seed), seed, (*common, *generated, f"seed={seed}")) for seed in range(1, seeds + 1)
+            ]
+        units = []
+        for number, path in self.files(arm).items():
+            if only is not None and number not in only:
+                continue
+            for seed in range(seeds):
+                overrides = (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}")
+                units.append(WorkloadSeed(number, seed, overrides))
+        return units
 
-    def own(self, arm: Arm) -> list[Unit]:
+    def own(self, arm: Arm) -> list[WorkloadSeed]:
         """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing.
 
         Data of other systems contain the speeds of their jobs, so profiles of the user do not apply to them. Raise
         InvalidConfigError if it needs data and the user gave no folder.
         """
         if not arm.data:
-            return [Unit("", 0, (*self._profiles(), "seed=0"))]
-        return [Unit("", 0, ("seed=0",))] if all(self._in_data(path).exists() for path in arm.data) else []
+            return [WorkloadSeed("", 0, (*self._profiles(), "seed=0"))]
+        if not all(self._in_data(path).exists() for path in arm.data):
+            return []
+        return [WorkloadSeed("", 0, ("seed=0",))]
 
     def placed(self, arm: Arm) -> list[str]:
         """Return the overrides of an arm, with the folder of data in place of its placeholder.
@@ -230,8 +246,8 @@ class Inputs:
 
     def _in_data(self, path: str) -> Path:
         if self.data is None:
-            what = f"{path} is missing, because no folder of data is given"
-            raise InvalidConfigError(f"{what}; give it with --data DIR or the variable POLLUXSIM_DATA")
+            problem = f"{path} is missing, because no folder of data is given"
+            raise InvalidConfigError(f"{problem}; give it with --data DIR or the variable POLLUXSIM_DATA")
         return self.data / path
 
     def _profiles(self) -> tuple[str, ...]:

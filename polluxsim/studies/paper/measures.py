@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.fitted_speed import FittedSpeed, agent_model, fitted_speed, mean_error
 from polluxsim.look.plot.distributions import FAIRNESS
-from polluxsim.look.plot.job_life import Curve, Life, contention_between, life_of
+from polluxsim.look.plot.job_life import Life, StepCurve, contention_between, life_of
 from polluxsim.look.plot.profiles import REPLICAS, STAGES, best_choice, efficiencies
 from polluxsim.metrics.summary import FAIR, summarise
 from polluxsim.models.batch_size import split_batch_size
@@ -35,7 +35,8 @@ from polluxsim.studies.paper.runs import Runs
 
 Array = NDArray[np.float64]
 
-HIGH, LOW = 0.5, 0.25
+HIGH = 0.5
+LOW = 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
 
 LARGE_JOB = "imagenet"
@@ -78,7 +79,8 @@ def adaptation(runs: Runs) -> Iterator[Sample]:
     A run in which no job passes through all phases yields nothing.
     """
     for run in runs.made:
-        if (chosen := choose(run.read(), runs.profiles)) is None:
+        chosen = choose(run.read(), runs.profiles)
+        if chosen is None:
             continue
         for name, phase in chosen.phases.items():
             for metric, field in METRICS.items():
@@ -87,17 +89,17 @@ def adaptation(runs: Runs) -> Iterator[Sample]:
 
 def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
     """Return the large job with the longest phase A among the large jobs with all three phases."""
-    found = []
+    candidates = []
     for record in run.result.job_records:
         if record.application == LARGE_JOB and record.completion_time is not None:
             contention = contention_between(run.result, record.submit_time, record.completion_time)
             of_job = phases(life_of(run, record, profiles), contention)
             if len(of_job) == 3:
-                found.append(Chosen(record, of_job))
-    return max(found, key=lambda chosen: chosen.phases["A"].length, default=None)
+                candidates.append(Chosen(record, of_job))
+    return max(candidates, key=lambda chosen: chosen.phases["A"].length, default=None)
 
 
-def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
+def phases(life: Life, contention: StepCurve) -> Mapping[str, Phase]:
     """Return the phases in which a job held GPUs.
 
     Contention is the number of active jobs. In B, it is at least half of its maximum in the life of the job. A is
@@ -108,23 +110,30 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
     curves = (life.gpus, life.batch_size, life.efficiency)
     edges = np.unique(np.concatenate([curve.edges for curve in (*curves, contention)]))
-    starts, lengths = edges[:-1], np.diff(edges)
+    starts = edges[:-1]
+    lengths = np.diff(edges)
     gpus, sizes, efficiency = (_at(curve, starts) for curve in curves)
     active = _at(contention, starts)
     crowded = active >= HIGH * active.max()
-    first, last = starts[crowded].min(), starts[crowded].max()
+    first = starts[crowded].min()
+    last = starts[crowded].max()
     quiet = active <= LOW * active.max()
     masks = {"A": quiet & (starts < first), "B": crowded, "C": quiet & (starts > last)}
-    found = {}
+    phases_by_name = {}
     for name, mask in masks.items():
         weights = np.where(mask & (gpus > 0), lengths, 0.0)
         if weights.sum() > 0:
-            columns = (gpus, sizes, sizes / np.maximum(gpus, 1), efficiency)
-            found[name] = Phase(float(weights.sum()), *(_mean(column, weights) for column in columns))
-    return found
+            phases_by_name[name] = Phase(
+                length=float(weights.sum()),
+                gpus=_mean(gpus, weights),
+                batch_size=_mean(sizes, weights),
+                batch_size_per_gpu=_mean(sizes / np.maximum(gpus, 1), weights),
+                efficiency=_mean(efficiency, weights),
+            )
+    return phases_by_name
 
 
-def _at(curve: Curve, times: Array) -> Array:
+def _at(curve: StepCurve, times: Array) -> Array:
     """Return the value of a curve from each time on, shape (n,); NaN outside the curve."""
     index = np.searchsorted(curve.edges, times, side="right") - 1
     is_inside = (index >= 0) & (index < len(curve.values))
@@ -134,8 +143,8 @@ def _at(curve: Curve, times: Array) -> Array:
 
 def _mean(values: Array, weights: Array) -> float:
     """Return the weighted mean, without the values that have no weight, which may be NaN."""
-    known = weights > 0
-    return float(np.average(values[known], weights=weights[known]))
+    has_weight = weights > 0
+    return float(np.average(values[has_weight], weights=weights[has_weight]))
 
 
 def of_profiles(runs: Runs) -> Iterator[Sample]:
@@ -145,7 +154,8 @@ def of_profiles(runs: Runs) -> Iterator[Sample]:
     """
     for name, profile in runs.profiles.items():
         limits = profile.application
-        size, last = limits.init_batch_size, limits.num_epochs - 1
+        size = limits.init_batch_size
+        last = limits.num_epochs - 1
         step_time = Alone(profile, (1,)).step_time(split_batch_size(limits, size, 1))
         yield Sample("work [M0-steps]", name, profile.epoch_end(last))
         for when, epoch in (("first", 0), ("last", last)):
@@ -158,8 +168,8 @@ def of_profiles(runs: Runs) -> Iterator[Sample]:
 def shown_profile(runs: Runs) -> Profile:
     """Return the profile of the application of Figures 1 and 2. Raise InvalidInputError if it is missing."""
     if SHOWN not in runs.profiles:
-        what = f"{runs.inputs.profiles}: has no profile of {SHOWN}, which {runs.experiment.name} shows"
-        raise InvalidInputError(f"{what}; give a folder that has one with --profiles")
+        problem = f"{runs.inputs.profiles}: has no profile of {SHOWN}, which {runs.experiment.name} shows"
+        raise InvalidInputError(f"{problem}; give a folder that has one with --profiles")
     return runs.profiles[SHOWN]
 
 
@@ -168,7 +178,8 @@ def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
     profile = shown_profile(runs)
     for count in REPLICAS:
         for stage, shares in STAGES.items():
-            if choice := best_choice(profile, count, shares):
+            choice = best_choice(profile, count, shares)
+            if choice:
                 yield Sample("best batch size", f"{count} GPUs, {stage}", choice.batch_size(count))
 
 
@@ -176,7 +187,8 @@ def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
     """Yield the statistical efficiency of the second smallest and of the largest batch size, early and late."""
     profile = shown_profile(runs)
     tenth = max(profile.application.num_epochs // 10, 1)
-    small, large = profile.batch_sizes[:2][-1], profile.batch_sizes[-1]
+    small = profile.batch_sizes[:2][-1]
+    large = profile.batch_sizes[-1]
     for name, size in (("small batch", small), ("large batch", large)):
         values = efficiencies(profile, size)
         yield Sample("efficiency", f"{name}, first tenth", float(np.mean(values[:tenth])))
@@ -219,7 +231,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
     jct = jobs["jct"].fillna(np.inf).to_numpy()
     large = jct[(jobs["application"] == LARGE_JOB).to_numpy()]
     end = float(jobs["completion_time"].fillna(np.inf).max())
-    found = {
+    values = {
         "average JCT": float(jct.mean()),
         "99th percentile JCT": _percentile(jct, 99),
         "99 % of the jobs": float(np.sort(jct)[int(0.99 * len(jct))]),
@@ -227,8 +239,8 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
         "last completion": end,
     }
     if len(large):
-        found["mean JCT imagenet"] = float(large.mean())
-    return found
+        values["mean JCT imagenet"] = float(large.mean())
+    return values
 
 
 def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
@@ -254,24 +266,26 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement` is
     this time divided by all starts. If no job ran, the share in restarts is 0.
     """
-    run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
+    run_time = float(jobs["run_time"].sum())
+    restarts = int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
     short = jobs["application"].isin(SHORT)
-    found = {
+    values = {
         "time at one placement": run_time / max(restarts + started, 1),
         "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time if run_time else 0.0,
         "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
     if restarts:
-        found["time between re-allocations"] = run_time / restarts
+        values["time between re-allocations"] = run_time / restarts
     if short.any():
-        found["average JCT of short jobs"] = float(jobs["jct"][short].mean(skipna=False))
-    return found
+        values["average JCT of short jobs"] = float(jobs["jct"][short].mean(skipna=False))
+    return values
 
 
 def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
     """Yield the number of jobs with a completion time, published or ours, and the number of jobs with equal times."""
-    if (artifact := runs.inputs.workloads) is None:
+    artifact = runs.inputs.workloads
+    if artifact is None:
         return
     for run in runs.first_seeds:
         published = published_times(artifact, runs.experiment.published_runs.get(run.arm.name, ""), run.workload)
@@ -285,7 +299,8 @@ def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
 def job_times(runs: Runs) -> Iterator[Sample]:
     """Yield the `PER_JOB` metrics of each arm with a file of published completion times."""
     for run in runs.first_seeds:
-        if (file := job_times_file(runs.experiment, runs.inputs, run.arm.name)) is None:
+        file = job_times_file(runs.experiment, runs.inputs, run.arm.name)
+        if file is None:
             continue
         for metric, value in compare_job_times(run.jcts(), read_job_times(*file)).items():
             yield Sample(metric, run.arm.name, value, run.workload, run.seed)
@@ -303,16 +318,17 @@ def shares(runs: Runs) -> Iterator[Sample]:
     """Yield each application's share of the jobs of every workload."""
     # A workload does not depend on the seeds of its runs.
     for run in runs.first_seeds:
-        found = run.jobs()["application"].value_counts(normalize=True)
+        shares = run.jobs()["application"].value_counts(normalize=True)
         for name in runs.profiles:
-            yield Sample("share of jobs", name, float(found.get(name, 0.0)), run.workload)
+            yield Sample("share of jobs", name, float(shares.get(name, 0.0)), run.workload)
 
 
 def autoscaling(runs: Runs) -> Iterator[Sample]:
     """Yield the mean completion time [s], the cost and the number of stages of every run."""
     for run in runs.made:
         result = run.read().result
-        if (summary := summarise(result)) is not None and summary.avg_jct is not None:
+        summary = summarise(result)
+        if summary is not None and summary.avg_jct is not None:
             yield Sample("completion time", run.arm.name, summary.avg_jct, run.workload, run.seed)
             yield Sample("cost", run.arm.name, summary.cost, run.workload, run.seed)
         yield Sample("stages", run.arm.name, float(len(stages(result))), run.workload, run.seed)
@@ -321,10 +337,15 @@ def autoscaling(runs: Runs) -> Iterator[Sample]:
 def stages(result: Result) -> list[int]:
     """Return the number of nodes in each stage of a run on an elastic cluster, in order."""
     rounds = result.round_records
-    ends = [*(record.time for record in rounds[1:]), result.end_time]
-    spans = groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes)
-    lengths = ((nodes, sum([end - record.time for record, end in within])) for nodes, within in spans)
-    return [nodes for nodes, length in lengths if length > SHORTEST_STAGE]
+    ends = [record.time for record in rounds[1:]]
+    ends.append(result.end_time)
+    nodes_of_stages = []
+    # The number of nodes is constant from one round to the next.
+    for nodes, spans in groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes):
+        length = sum([end - record.time for record, end in spans])
+        if length > SHORTEST_STAGE:
+            nodes_of_stages.append(nodes)
+    return nodes_of_stages
 
 
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {

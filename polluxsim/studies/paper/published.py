@@ -25,7 +25,7 @@ UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jo
 ROUNDING = 1e-9  # relative difference that counts as rounding: the order of additions and divisions [1]
 
 
-class Kind(StrEnum):
+class RuleKind(StrEnum):
     """The rules for judging our value by a published value."""
 
     EXACT = "exact"
@@ -40,23 +40,23 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-SHARES = {Kind.WITHIN, Kind.POINTS}  # kinds that files write as a number
+SHARES = {RuleKind.WITHIN, RuleKind.POINTS}  # kinds that files write as a number
 
-BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
+BOUNDS = {RuleKind.ABOVE: "> ", RuleKind.BELOW: "< ", RuleKind.AT_LEAST: "≥ ", RuleKind.AT_MOST: "≤ "}
 """The kinds with a bound as published value, and the sign in front of it."""
 
 
-class Rule(NamedTuple):
+class VerdictRule(NamedTuple):
     """The required closeness of our value."""
 
-    kind: Kind
+    kind: RuleKind
     width: float = 0.0  # largest difference, relative or (for points) absolute; 0 if the kind has none [1]
 
     def __str__(self) -> str:
         share = f"{100 * self.width:g} %"
-        if self.kind is Kind.WITHIN:
+        if self.kind is RuleKind.WITHIN:
             return share
-        if self.kind is Kind.POINTS:
+        if self.kind is RuleKind.POINTS:
             return f"{100 * self.width:g} point{'s' if self.width != 0.01 else ''}"
         return f"{self.kind} or {share}" if self.width else self.kind.value
 
@@ -80,8 +80,8 @@ class Published:
     against: str  # the arm for comparison, "" for the value itself
     value: float  # in `unit`
     unit: str
-    measured: Rule  # the rule on measured data
-    embedded: Rule  # the rule on profile cards or generated workloads
+    measured: VerdictRule  # the rule on measured data
+    embedded: VerdictRule  # the rule on profile cards or generated workloads
     workloads: str  # the workloads of the mean, "" for any
     source: str  # begins with "paper", "simulator" (published runs) or "rerun" (our run of the artifact)
     note: str = ""  # explanation if the number is not met
@@ -135,50 +135,52 @@ def _published(row: Row) -> Published:
     )
 
 
-def _rule(row: Row, column: str) -> Rule:
+def _rule(row: Row, column: str) -> VerdictRule:
     """Return the rule that a cell states, like "3 %", "2 points", "interval or 25 %" or "at most"."""
     text = row.text(column)
-    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points?", text):
-        return Rule(Kind.POINTS, float(points[1]) / 100)
-    found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
-    if found:
-        width = float(found[2] or 0) / 100
-        return Rule(Kind.INTERVAL if found[1] else Kind.WITHIN, width)
-    if text in {kind.value for kind in Kind} - SHARES:
-        return Rule(Kind(text))
-    words = ", ".join(kind for kind in Kind if kind not in SHARES)
+    points = re.fullmatch(r"(\d+(?:\.\d+)?) points?", text)
+    if points:
+        return VerdictRule(RuleKind.POINTS, float(points[1]) / 100)
+    match = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
+    if match:
+        width = float(match[2] or 0) / 100
+        return VerdictRule(RuleKind.INTERVAL if match[1] else RuleKind.WITHIN, width)
+    if text in {kind.value for kind in RuleKind} - SHARES:
+        return VerdictRule(RuleKind(text))
+    words = ", ".join(kind for kind in RuleKind if kind not in SHARES)
     raise row.error(column, f"a share like '3 %', '3 points', 'interval or 25 %', or one of {words}")
 
 
-def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+def judge(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
     """Return the verdict on our value by a rule, except for `every job`, which needs the times of all jobs."""
-    value, bound = ours.value, published.in_base_units
+    value = ours.value
+    bound = published.in_base_units
     match rule.kind:
-        case Kind.EXACT:
+        case RuleKind.EXACT:
             tolerance = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
             is_equal = abs(value - bound) <= tolerance * (1 + ROUNDING)
             return Verdict("equal" if is_equal else "not equal", is_equal)
-        case Kind.WITHIN | Kind.POINTS:
+        case RuleKind.WITHIN | RuleKind.POINTS:
             return _within(ours, published, rule)
-        case Kind.INTERVAL:
+        case RuleKind.INTERVAL:
             return _in_interval(ours, published) or _within(ours, published, rule)
-        case Kind.ABOVE | Kind.BELOW | Kind.AT_LEAST | Kind.AT_MOST:
+        case RuleKind.ABOVE | RuleKind.BELOW | RuleKind.AT_LEAST | RuleKind.AT_MOST:
             if abs(value - bound) <= ROUNDING * max(abs(value), abs(bound), ROUNDING):
-                passed = rule.kind in (Kind.AT_LEAST, Kind.AT_MOST)
+                passed = rule.kind in (RuleKind.AT_LEAST, RuleKind.AT_MOST)
             else:
-                passed = value > bound if rule.kind in (Kind.ABOVE, Kind.AT_LEAST) else value < bound
+                passed = value > bound if rule.kind in (RuleKind.ABOVE, RuleKind.AT_LEAST) else value < bound
             return Verdict("holds" if passed else "does not hold", passed)
     return NOT_JUDGED
 
 
-def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+def _within(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
     """Return the verdict by the largest difference of a rule."""
-    if rule.kind is Kind.INTERVAL and not rule.width:
+    if rule.kind is RuleKind.INTERVAL and not rule.width:
         return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
     bound = published.in_base_units
-    tolerance = rule.width if rule.kind is Kind.POINTS else rule.width * abs(bound)
+    tolerance = rule.width if rule.kind is RuleKind.POINTS else rule.width * abs(bound)
     passed = abs(ours.value - bound) <= tolerance
-    width = Rule(Kind.WITHIN, rule.width) if rule.kind is Kind.INTERVAL else rule
+    width = VerdictRule(RuleKind.WITHIN, rule.width) if rule.kind is RuleKind.INTERVAL else rule
     return Verdict(f"{'within' if passed else 'outside'} {width}", passed)
 
 
@@ -196,7 +198,7 @@ def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
 
 def in_points(published: Published) -> bool:
     """Return whether a difference is in points: for a change, and for a share judged in points."""
-    return bool(published.against) or published.measured.kind is Kind.POINTS
+    return bool(published.against) or published.measured.kind is RuleKind.POINTS
 
 
 def difference(ours: float, published: Published) -> float:
@@ -207,53 +209,54 @@ def difference(ours: float, published: Published) -> float:
     return ours / bound - 1 if bound else float("inf")
 
 
-EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
+EQUAL = "jobs at their published time"
+KNOWN = "jobs with a published time"
 """Metrics behind the rule `every job`: the jobs with equal times, and the jobs with a published time."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class PublishedFinding:
     """One published number and ours."""
 
     published: Published
     ours: Measured | None  # None where nothing was measured
-    rule: Rule  # the rule of the verdict
+    rule: VerdictRule  # the rule of the verdict
     verdict: Verdict
 
     @property
     def off(self) -> float | None:
         """Return the difference from the published value [1]; None for bounds, counts and unmeasured values."""
-        if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
+        if self.ours is None or self.rule.kind in {*BOUNDS, RuleKind.EVERY_JOB}:
             return None
         return difference(self.ours.estimate.value, self.published)
 
 
-def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
+def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[PublishedFinding]:
     """Judge measured values by published ones; use the rules for measured data if `must_match`."""
     return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 
-def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
+def _finding(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFinding:
     """Judge one published number."""
     ours = samples.measured(row.quantity)
     if ours is None:
-        return Finding(row, None, rule, Verdict("not run", None))
+        return PublishedFinding(row, None, rule, Verdict("not run", None))
     if not isfinite(ours.estimate.value):
-        return Finding(row, ours, rule, Verdict("jobs cut off", False))
-    if rule.kind is Kind.EVERY_JOB:
+        return PublishedFinding(row, ours, rule, Verdict("jobs cut off", False))
+    if rule.kind is RuleKind.EVERY_JOB:
         return _of_every_job(samples, row, rule)
-    return Finding(row, ours, rule, judge(ours.estimate, row, rule))
+    return PublishedFinding(row, ours, rule, judge(ours.estimate, row, rule))
 
 
-def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
+def _of_every_job(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFinding:
     """Return whether the times of all jobs equal the published ones, over all workloads."""
-    equal, known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
-    counted = Measured(Estimate(float(equal), None, None), known, "jobs")
-    verdict = Verdict(f"{equal} of {known} equal", equal == known) if known else NOT_JUDGED
-    return Finding(replace(row, value=float(known)), counted, rule, verdict)
+    equal, num_known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
+    counted = Measured(Estimate(float(equal), None, None), num_known, "jobs")
+    verdict = Verdict(f"{equal} of {num_known} equal", equal == num_known) if num_known else NOT_JUDGED
+    return PublishedFinding(replace(row, value=float(num_known)), counted, rule, verdict)
 
 
-def relative_half_width(finding: Finding) -> float | None:
+def relative_half_width(finding: PublishedFinding) -> float | None:
     """Return half the width of a difference's interval, relative to the difference.
 
     It is infinite if there are too few units for an interval. It is None if the number is not a difference, if it was
@@ -264,16 +267,19 @@ def relative_half_width(finding: Finding) -> float | None:
     ours = finding.ours.estimate
     if ours.half_width is None:
         return float("inf")
-    return 0.0 if ours.half_width == 0 else ours.half_width / abs(ours.value) if ours.value else float("inf")
+    if ours.half_width == 0:
+        return 0.0
+    return ours.half_width / abs(ours.value) if ours.value else float("inf")
 
 
-def findings_frame(findings: Sequence[Finding]) -> pd.DataFrame:
+def findings_frame(findings: Sequence[PublishedFinding]) -> pd.DataFrame:
     """Return a table with one row per finding, in the published units."""
     return pd.DataFrame([_row(finding) for finding in findings])
 
 
-def _row(finding: Finding) -> dict[str, object]:
-    row, ours = finding.published, finding.ours
+def _row(finding: PublishedFinding) -> dict[str, object]:
+    row = finding.published
+    ours = finding.ours
     estimate = ours.estimate if ours else Estimate(float("nan"), None, None)
     ends = (None if end is None else end / UNITS[row.unit] for end in estimate)
     return {

@@ -15,7 +15,7 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_rows
 from polluxsim.studies.paper.experiments import DATA, Experiment, Inputs
-from polluxsim.studies.paper.published import UNITS, Kind, Published, Rule
+from polluxsim.studies.paper.published import UNITS, Published, RuleKind, VerdictRule
 from polluxsim.studies.paper.runs import Runs
 
 VALUES = "published_runs.csv"
@@ -53,10 +53,10 @@ def _over(runs: Runs, row: Published) -> Published:
     means = list[float]()
     for name, workloads in zip(names, ran, strict=True):
         values = [_values().get((name, workload, row.metric)) for workload in workloads]
-        known = [value for value in values if value is not None]
-        means += [sum(known) / len(known)] if len(known) == len(values) else []
+        known_values = [value for value in values if value is not None]
+        means += [sum(known_values) / len(known_values)] if len(known_values) == len(values) else []
     if not row.by_simulator or len(means) < len(arms) or len(set(map(frozenset, ran))) > 1:
-        return replace(row, measured=Rule(Kind.NONE), embedded=Rule(Kind.NONE))
+        return replace(row, measured=VerdictRule(RuleKind.NONE), embedded=VerdictRule(RuleKind.NONE))
     value = means[0] / means[1] - 1 if row.against else means[0]
     return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
 
@@ -74,13 +74,12 @@ def workload_numbers(text: str) -> set[str]:
 @cache
 def _values() -> Mapping[tuple[str, str, str], float]:
     """Return the published values of single workloads [s], by run, workload and metric."""
-    rows = read_rows(shipped("experiments") / VALUES, ("run", "workload", *METRICS))
-    return {
-        (row.text("run"), str(row.values["workload"]), metric): row.number(metric, above=0)
-        for row in rows
-        for metric in METRICS
-        if row.values[metric]
-    }
+    values = {}
+    for row in read_rows(shipped("experiments") / VALUES, ("run", "workload", *METRICS)):
+        for metric in METRICS:
+            if row.values[metric]:
+                values[row.text("run"), str(row.values["workload"]), metric] = row.number(metric, above=0)
+    return values
 
 
 def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
@@ -118,13 +117,12 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
     `jct_s` in order of job numbers, or one under `policies` for each policy. Raise InvalidInputError for other content.
     """
     if path.suffix == ".csv":
-        columns = ("jct_s", "listed_jct_s")
-        return {
-            row.text("job_id"): row.number(column, above=0)
-            for row in read_rows(path, ("job_id",))
-            for column in columns
-            if row.has(column)
-        }
+        times_of_jobs = {}
+        for row in read_rows(path, ("job_id",)):
+            for column in ("jct_s", "listed_jct_s"):
+                if row.has(column):
+                    times_of_jobs[row.text("job_id")] = row.number(column, above=0)
+        return times_of_jobs
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         times = (content["policies"][policy] if policy else content)["jct_s"]
@@ -147,13 +145,13 @@ def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float])
     series = [pd.Series(times, dtype=float) for times in (ours, published)]
     times = pd.concat(series, axis=1, keys=["ours", "theirs"]).dropna(how="all")
     both = times.dropna()
-    found = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
+    values = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
     if len(both) < 3:
-        return found
+        return values
     differences = (both["ours"] / both["theirs"] - 1).abs()
     logs = both.map(log)
     correlation = float(logs["ours"].corr(logs["theirs"]))
-    return found | {
+    return values | {
         CORRELATION: 0.0 if isnan(correlation) else correlation,  # NaN where all times are equal
         MEDIAN_DIFFERENCE: float(differences.median()),
         P90_DIFFERENCE: float(differences.quantile(0.9)),

@@ -20,9 +20,18 @@ from polluxsim.studies.driver import time_left
 from polluxsim.studies.paper.drawings import draw
 from polluxsim.studies.paper.experiments import Experiment, Inputs
 from polluxsim.studies.paper.measures import measure
-from polluxsim.studies.paper.published import Finding, compare, findings_frame, relative_half_width
+from polluxsim.studies.paper.published import PublishedFinding, compare, findings_frame, relative_half_width
 from polluxsim.studies.paper.published_runs import over_the_same_workloads
-from polluxsim.studies.paper.runs import Place, Plan, Runs, check_reached, gathered, make_runs, planned
+from polluxsim.studies.paper.runs import (
+    ExperimentPlan,
+    Planned,
+    RunPlace,
+    Runs,
+    check_reached,
+    gathered,
+    make_runs,
+    planned,
+)
 from polluxsim.studies.paper.verdict_tables import notes, tally, verdict_markdown, verdict_table
 
 FIGURE_ENDINGS = (".png", ".pdf")  # formats in which figures are written
@@ -40,15 +49,15 @@ class Request:
     precision: float | None  # seeds are added until intervals have this relative half-width; None adds none
     extra: tuple[str, ...]  # overrides of the runs that have the setting
     folder: Path  # for figures and tables
-    place: Place
+    place: RunPlace
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """An experiment that has been run and compared."""
 
     runs: Runs
-    findings: tuple[Finding, ...]
+    findings: tuple[PublishedFinding, ...]
 
     def widest(self) -> float:
         """Return the largest relative half-width of the intervals of differences; 0 if more seeds change nothing."""
@@ -59,7 +68,8 @@ class Outcome:
 
     def write(self, request: Request) -> None:
         """Print the comparison, and write it to CSV and Markdown files, and the figures."""
-        experiment, below = self.runs.experiment, self.notes()
+        experiment = self.runs.experiment
+        below = self.notes()
         console().print(verdict_table(self.findings, experiment.title))
         for note in below:
             console().print(f"  {note}", style="dim")
@@ -76,20 +86,21 @@ class Outcome:
 
     def notes(self) -> list[str]:
         """Return the notes below the table."""
-        experiment, missing = self.runs.experiment, self.runs.missing
+        experiment = self.runs.experiment
+        missing = self.runs.missing
         where = self.runs.inputs.data if experiment.needs_data else self.runs.inputs.workloads
         not_run = f"Not run, because {where} has no workloads for it: {', '.join(missing)}." if missing else ""
         return [*filter(None, (not_run, experiment.note)), *notes(self.findings)]
 
 
-def sure_enough(plan: Plan, request: Request) -> Outcome:
+def sure_enough(plan: ExperimentPlan, request: Request) -> ExperimentOutcome:
     """Run and compare an experiment. Add seeds until every interval is as narrow as the request demands."""
     seeds = request.seeds
     while True:
         runs = gathered(plan.experiment, request.inputs, plan.runs, make_runs(plan.runs, request.place))
         must_match = plan.experiment.needs_data or runs.inputs.must_match(needs_workloads=plan.experiment.has_seeds)
         findings = compare(Samples(measure(runs)), over_the_same_workloads(runs), must_match=must_match)
-        outcome = Outcome(runs, tuple(findings))
+        outcome = ExperimentOutcome(runs, tuple(findings))
         widest = outcome.widest()
         if request.precision is None or widest <= request.precision:
             return outcome
@@ -109,7 +120,7 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
 class Batch:
     """Experiments to run."""
 
-    plans: list[Plan]  # of the experiments that can run, with the fewest runs first
+    plans: list[ExperimentPlan]  # of the experiments that can run, with the fewest runs first
     failures: dict[str, PolluxSimError]  # errors of the experiments that cannot run
     counts: Counter[bool] = field(default_factory=Counter)  # numbers met (True) and not met (False) so far
 
@@ -119,25 +130,32 @@ class Batch:
             outcome.write(request)
             self.counts.update(tally(outcome.findings))
 
-    def outcomes(self, request: Request) -> Iterator[Outcome]:
+    def outcomes(self, request: Request) -> Iterator[ExperimentOutcome]:
         """Run and compare each experiment, and yield it as soon as its runs are finished. Print errors.
 
         Raise the error of an experiment if it is the only one.
         """
-        planned_keys = {run.key for plan in self.plans for run in plan.runs}
-        started, finished = monotonic(), set[str]()
+        all_runs = list[Planned]()
+        for plan in self.plans:
+            all_runs += plan.runs
+        planned_keys = {run.key for run in all_runs}
+        started = monotonic()
+        finished = set[str]()
         for number, plan in enumerate(self.plans, start=1):
             keys = {run.key for run in plan.runs}
-            if missing := keys - finished:
-                rest = time_left(len(finished), len(planned_keys), monotonic() - started)
+            missing = keys - finished
+            if missing:
+                seconds_left = time_left(len(finished), len(planned_keys), monotonic() - started)
                 where = f"{plan.experiment.name}, {number} of {len(self.plans)}"
-                print(f"{where}: {len(missing)} of {len(planned_keys - finished)} runs, {rest}", file=sys.stderr)
+                print(
+                    f"{where}: {len(missing)} of {len(planned_keys - finished)} runs, {seconds_left}", file=sys.stderr
+                )
             yield from self._outcome(plan, request)
             finished |= keys
         if len(self.plans) > 1 and not self.failures:
-            make_runs([run for plan in self.plans for run in plan.runs], request.place)  # one table of all runs
+            make_runs(all_runs, request.place)  # one table of all runs
 
-    def _outcome(self, plan: Plan, request: Request) -> Iterator[Outcome]:
+    def _outcome(self, plan: ExperimentPlan, request: Request) -> Iterator[ExperimentOutcome]:
         """Yield the outcome of an experiment, or nothing if it failed and is one of several."""
         try:
             yield sure_enough(plan, request)
@@ -155,7 +173,8 @@ def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
 
     Raise the error if none of the experiments can run, and InvalidConfigError if an override of the user has no effect.
     """
-    plans, failures = list[Plan](), dict[str, PolluxSimError]()
+    plans = list[ExperimentPlan]()
+    failures = dict[str, PolluxSimError]()
     for experiment in experiments:
         try:
             plans.append(planned(experiment, request.inputs, request.seeds, request.extra))

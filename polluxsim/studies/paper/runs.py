@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
-from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.models.profile import Profile
 from polluxsim.records.folders import policy_name
 from polluxsim.records.storage import Run, read_run
 from polluxsim.run.building import build
-from polluxsim.run.composing import without_hydra
-from polluxsim.run.execution import resolved
-from polluxsim.run.identity import key_of
-from polluxsim.statistics.groups import Group, settings_of
+from polluxsim.run.spec import RunSpec
+from polluxsim.statistics.groups import RunGroup, settings_of
 from polluxsim.studies.driver import run_entries
 from polluxsim.studies.paper.experiments import Arm, Experiment, Inputs
 from polluxsim.studies.plan import Entry, composer, name_of
@@ -34,72 +31,74 @@ class Planned(NamedTuple):
     workload: str
     seed: int
     overrides: tuple[str, ...]
-    config: Mapping[str, Any]  # resolved
+    spec: RunSpec
     key: str  # see `key_of`
 
 
-class Plan(NamedTuple):
+class ExperimentPlan(NamedTuple):
     """The runs that an experiment needs."""
 
     experiment: Experiment
     runs: Sequence[Planned]
 
 
-def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
+def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> ExperimentPlan:
     """Return the runs of an experiment. `seeds` is a number as for `Inputs.units`.
 
     An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting. Raise
     InvalidConfigError if an override is invalid, and InvalidInputError if an input is missing or unreadable.
     """
-    composing, name = composer(), f"+{experiment.group}={experiment.name}"
+    composing = composer()
+    name = f"+{experiment.group}={experiment.name}"
     units = {
         arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
         for arm in experiment.arms
     }
     runs = list[Planned]()
     for arm, own_units in units.items():
-        own, applicable = inputs.placed(arm), list[str]()
+        own_inputs = inputs.placed(arm)
+        applicable = list[str]()
         if own_units:
-            config = composing.compose([name, *own_units[0].overrides, *own])
-            applicable = [text for text in extra if reaches(text, config)]
+            first = composing.compose([name, *own_units[0].overrides, *own_inputs])
+            applicable = [text for text in extra if reaches(text, first.config)]
         for index, unit in enumerate(own_units):
-            overrides = (name, *unit.overrides, *applicable, *own)
-            config = composing.compose(overrides)
+            overrides = (name, *unit.overrides, *applicable, *own_inputs)
+            spec = composing.compose(overrides)
             if index == 0:
                 for group in GROUPS:
-                    build(config, group)
-            values = resolved(without_hydra(config))
-            runs.append(Planned(arm, unit.workload, unit.seed, overrides, values, key_of(values)))
-    return Plan(experiment, runs)
+                    build(spec.config, group)
+            runs.append(Planned(arm, unit.workload, unit.seed, overrides, spec, str(spec.key)))
+    return ExperimentPlan(experiment, runs)
 
 
-def reaches(override: str, config: DictConfig) -> bool:
-    """Return whether a configuration has the setting of an override. An override with + or ~ applies to all.
+def reaches(override: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a run has the setting of an override. An override with + or ~ applies to all.
 
-    >>> config = OmegaConf.create({"policy": {"p": -1.0, "seed": None}})
+    >>> config = {"policy": {"p": -1.0, "seed": None}}
     >>> [reaches(text, config) for text in ("policy.p=1", "policy.seed=1", "policy.search=exact", "+policy.x=1")]
     [True, True, False, True]
     """
     name = override.partition("=")[0]
     if name.startswith(("+", "~")):
         return True
-    *groups, last = name.split(".")
-    for group in groups:
-        if not OmegaConf.is_dict(config) or group not in config:
+    part: object = config
+    for word in name.split("."):
+        if not isinstance(part, Mapping) or word not in part:
             return False
-        config = config[group]
-    return OmegaConf.is_dict(config) and last in config
+        part = part[word]
+    return True
 
 
-def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
+def check_reached(extra: Sequence[str], plans: Iterable[ExperimentPlan]) -> None:
     """Raise `InvalidConfigError` if an override of the user applies to no run."""
     reached = {text for plan in plans for run in plan.runs for text in run.overrides}
-    if lost := [text for text in extra if text not in reached]:
+    lost = [text for text in extra if text not in reached]
+    if lost:
         setting = lost[0].partition("=")[0]
         raise InvalidConfigError(f"{lost[0]}: no run has the setting {setting!r}; leave it out, or add it with +")
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """The folder of runs, and how to make them."""
 
     folder: Path  # for the runs; finished runs in it are reused
@@ -155,28 +154,26 @@ class Runs:
         ran = {run.arm for run in self.made}
         return [arm.name for arm in self.experiment.arms if arm not in ran]
 
-    def groups(self, workload: str | None = None, seed: int | None = None) -> list[Group]:
+    def groups(self, workload: str | None = None, seed: int | None = None) -> list[RunGroup]:
         """Return the runs of each arm as a line of a figure: all runs, or the runs of one workload or seed."""
         chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
-        found = []
+        groups = []
         for arm in dict.fromkeys(run.arm for run in chosen):
             of_arm = tuple(run.read() for run in chosen if run.arm == arm)
-            found.append(Group(arm.name, policy_name(settings_of(of_arm[0])), of_arm))
-        return found
+            groups.append(RunGroup(arm.name, policy_name(settings_of(of_arm[0])), of_arm))
+        return groups
 
 
-def make_runs(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
+def make_runs(plan: Sequence[Planned], place: RunPlace) -> dict[str, Path]:
     """Make the planned runs that are not finished; return the folders of all runs by their keys."""
     if not plan:
         return {}
-    entries = [
-        Entry(run.overrides, run.config, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan
-    ]
+    entries = [Entry(run.overrides, run.spec, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan]
     frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers)
     return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 
 
 def gathered(experiment: Experiment, inputs: Inputs, plan: Sequence[Planned], folders: Mapping[str, Path]) -> Runs:
     """Return the finished runs of an experiment."""
-    made = tuple(Made(run.arm, run.workload, run.seed, folders[run.key]) for run in plan)
-    return Runs(experiment, inputs, inputs.load_profiles(), made)
+    made_runs = tuple(Made(run.arm, run.workload, run.seed, folders[run.key]) for run in plan)
+    return Runs(experiment, inputs, inputs.load_profiles(), made_runs)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polluxsim.common.durations import HOUR, MINUTE
-from polluxsim.studies.paper.published import BOUNDS, Finding, Published, in_points
+from polluxsim.studies.paper.published import BOUNDS, Published, PublishedFinding, in_points
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
 """Headings: the quantity, our value, and its comparison with the paper and with the published simulator."""
@@ -22,90 +22,105 @@ SCALES = {"h": (HOUR, 3, 0.7), "min": (MINUTE, 2, 1.0), "s": (1.0, 4, 0.0)}
 """Units of times: seconds per unit, decimals, and the least value of the largest time of a row in this unit."""
 
 
-def table_cells(findings: Sequence[Finding]) -> list[list[str]]:
+def table_cells(findings: Sequence[PublishedFinding]) -> list[list[str]]:
     """Return the cells of the table: a row for each quantity, in the order of the findings."""
     return [_cells(group) for group in by_quantity(findings)]
 
 
-def by_quantity(findings: Iterable[Finding]) -> list[list[Finding]]:
+def by_quantity(findings: Iterable[PublishedFinding]) -> list[list[PublishedFinding]]:
     """Return the findings of each quantity: on the paper's number, and on the simulator's."""
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str, str], list[PublishedFinding]] = {}
     for finding in findings:
         groups.setdefault(finding.published.quantity, []).append(finding)
     return list(groups.values())
 
 
-def verdict_table(findings: Sequence[Finding], title: str) -> Table:
+def verdict_table(findings: Sequence[PublishedFinding], title: str) -> Table:
     """Return the table for a terminal."""
     cells = table_cells(findings)
-    kept = _filled(cells)
+    columns = _filled(cells)
     table = Table(title=escape(title), title_justify="left")
-    for index in kept:
+    for index in columns:
         table.add_column(COLUMNS[index], justify="left" if index in LEFT else "right", no_wrap=index == 1)
     styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
     metrics = [(group[0].published.metric, bool(group[0].published.against)) for group in by_quantity(findings)]
     for index, line in enumerate(cells):
         if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
             table.add_section()
-        table.add_row(*(Text(line[column], styles.get(line[column], "")) for column in kept))
+        cells_of_row = [Text(line[column], styles.get(line[column], "")) for column in columns]
+        table.add_row(*cells_of_row)
     return table
 
 
-def verdict_markdown(findings: Sequence[Finding], title: str, notes: Sequence[str] = ()) -> str:
+def verdict_markdown(findings: Sequence[PublishedFinding], title: str, notes: Sequence[str] = ()) -> str:
     """Return the table as Markdown, with notes below it."""
     cells = table_cells(findings)
-    kept = _filled(cells)
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *cells]
-    table = "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
-    return f"## {title}\n\n{table}" + "".join(f"\n{note}\n" for note in notes)
+    columns = _filled(cells)
+    text = f"## {title}\n\n"
+    for line in [COLUMNS, ("---",) * len(COLUMNS), *cells]:
+        cells_of_line = [line[index] for index in columns]
+        text += f"| {' | '.join(cells_of_line)} |\n"
+    for note in notes:
+        text += f"\n{note}\n"
+    return text
 
 
-def notes(findings: Sequence[Finding]) -> list[str]:
+def notes(findings: Sequence[PublishedFinding]) -> list[str]:
     """Return notes for the table: explanations of numbers that are not met, and the units of intervals."""
-    found = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
-    units = {
-        f"{finding.ours.num_units} {finding.ours.units}"
-        for finding in findings
-        if finding.ours is not None and finding.ours.estimate.low is not None
-    }
-    return [*dict.fromkeys(found), *([f"Intervals are over {', '.join(sorted(units))}."] if units else [])]
+    not_met = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
+    notes = list(dict.fromkeys(not_met))
+    units = set()
+    for finding in findings:
+        if finding.ours is not None and finding.ours.estimate.low is not None:
+            units.add(f"{finding.ours.num_units} {finding.ours.units}")
+    if units:
+        notes.append(f"Intervals are over {', '.join(sorted(units))}.")
+    return notes
 
 
 def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
     """Return the indices of the columns that are not empty."""
-    return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
+    filled = []
+    for index in range(len(COLUMNS)):
+        if any(line[index] not in ("", "–") for line in cells):
+            filled.append(index)
+    return filled
 
 
-def _cells(findings: Sequence[Finding]) -> list[str]:
+def _cells(findings: Sequence[PublishedFinding]) -> list[str]:
     """Return the cells of a row, with the findings on one quantity."""
-    row, ours, unit = findings[0].published, findings[0].ours, unit_of(findings)
-    shown, interval = "–", "–"
+    row = findings[0].published
+    ours = findings[0].ours
+    unit = unit_of(findings)
+    text = "–"
+    interval = "–"
     if ours is not None:
-        found, low, high = ours.estimate
-        shown = value_text(found, row, unit)
+        value, low, high = ours.estimate
+        text = value_text(value, row, unit)
         if low is not None and high is not None:
             interval = f"{value_text(low, row, unit)} to {value_text(high, row, unit)}"
     by = {finding.published.by_simulator: finding for finding in reversed(findings)}
-    return [str(row), shown, interval, *_published(by.get(False), unit), *_published(by.get(True), unit)]
+    return [str(row), text, interval, *_published(by.get(False), unit), *_published(by.get(True), unit)]
 
 
-def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
+def _published(finding: PublishedFinding | None, unit: str) -> tuple[str, str, str]:
     """Return the cells of a published number: the number, the difference from it, and the verdict."""
     if finding is None:
         return "–", "", ""
     row = finding.published
-    bound, origin = BOUNDS.get(finding.rule.kind, ""), " (rerun)" if row.is_rerun else ""
+    bound = BOUNDS.get(finding.rule.kind, "")
+    origin = " (rerun)" if row.is_rerun else ""
     return f"{bound}{value_text(row.in_base_units, row, unit)}{origin}", difference_text(finding), finding.verdict.words
 
 
-def difference_text(finding: Finding) -> str:
+def difference_text(finding: PublishedFinding) -> str:
     """Return the difference from the published value as text."""
     if finding.off is None:
         return ""
     return f"{100 * finding.off:+.1f} points" if in_points(finding.published) else f"{100 * finding.off:+.2f} %"
 
 
-def unit_of(findings: Sequence[Finding]) -> str:
+def unit_of(findings: Sequence[PublishedFinding]) -> str:
     """Return the unit of a row: for times, a unit that suits the largest time; otherwise the published unit."""
     unit = findings[0].published.unit
     if unit not in SCALES:
@@ -113,7 +128,8 @@ def unit_of(findings: Sequence[Finding]) -> str:
     times = [abs(finding.published.in_base_units) for finding in findings]
     times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
     finite = [time for time in times if time < float("inf")]
-    return next(name for name, (seconds, _, least) in SCALES.items() if max(finite, default=0.0) >= least * seconds)
+    largest = max(finite, default=0.0)
+    return next(name for name, (seconds, _, smallest) in SCALES.items() if largest >= smallest * seconds)
 
 
 def value_text(number: float, row: Published, unit: str) -> str:
@@ -126,12 +142,12 @@ def value_text(number: float, row: Published, unit: str) -> str:
     return f"{number / seconds:.{decimals}f} {unit}"
 
 
-def failed(findings: Iterable[Finding]) -> list[Finding]:
+def failed(findings: Iterable[PublishedFinding]) -> list[PublishedFinding]:
     """Return the findings on numbers that are not met."""
     return [finding for finding in findings if finding.verdict.passed is False]
 
 
-def tally(findings: Iterable[Finding]) -> Mapping[bool, int]:
+def tally(findings: Iterable[PublishedFinding]) -> Mapping[bool, int]:
     """Return how many published numbers are met (True) and not met (False)."""
     verdicts = [finding.verdict.passed for finding in findings]
     return {met: verdicts.count(met) for met in (True, False)}

@@ -12,6 +12,7 @@ from polluxsim.records.results import (
     JobRecord,
     OutageRecord,
     ReasonRecord,
+    ReasonText,
     Result,
     RoundRecord,
     Status,
@@ -52,7 +53,8 @@ def hand_made() -> Result:
     said = {"gpus_needed": 8.0, "gpus_left": 4.0, "position": 2.0}
     reasons = tuple(ReasonRecord(t, "large", "kept waiting", (*said.items(),), ("small",)) for t in (3600.0, 3720.0))
     outages = (OutageRecord(3600.0, 4100.0, 1, 4, "failure"),)
-    return Result(jobs, rounds, allocations, end_time=7200.0, reason_records=reasons, outage_records=outages)
+    texts = {"kept waiting": ReasonText("", {"gpus_needed": "GPUs", "gpus_left": "GPUs"})}
+    return Result(jobs, rounds, allocations, 7200.0, reason_records=reasons, outage_records=outages, reason_texts=texts)
 
 
 CONFIG = {

@@ -103,12 +103,12 @@ def test_restarts_and_gpu_time_count_from_the_fork_on(what_if: Path, tmp_path: P
 def test_why_and_the_timeline_state_the_fork(what_if: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = what_if / "otherwise"
     job = longest(folder)
-    for time in ((), ("2h",)):
+    for time in ((), ("--at", "2h")):
         assert main(["why", str(folder), job, *time]) == 0
         assert SENTENCE in " ".join(capsys.readouterr().out.split())
     assert main(["why", str(what_if / "as-it-was"), job]) == 0
     assert "forked" not in capsys.readouterr().out
-    assert main(["trace", str(folder), "-o", str(tmp_path / "run.json")]) == 0
+    assert main(["timeline", str(folder), "-o", str(tmp_path / "run.json")]) == 0
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     assert [(event["name"], event["ts"]) for event in events if event.get("cat") == "fork"] == [(SENTENCE, FORK * 1e6)]
 
@@ -163,7 +163,7 @@ def test_failures_are_told_in_the_same_sentences(browser: Any, tmp_path: Path) -
       select.dispatchEvent(new Event("change"));
     """)
     assert page.texts("#group-legend li") == ["node 1 0.6 h"]  # 4 GPUs for 500 s
-    assert main(["trace", str(folder), "-o", str(tmp_path / "run.json")]) == 0
+    assert main(["timeline", str(folder), "-o", str(tmp_path / "run.json")]) == 0
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     assert "lost 4 GPUs as node 1 went down (failure)" in [event["name"] for event in events]
     (mark,) = [event for event in events if event.get("cat") == "outage" and event["ph"] == "i"]

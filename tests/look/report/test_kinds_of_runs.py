@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.records.results import JobRecord, ReasonRecord, RoundRecord, Status
+from polluxsim.records.results import JobRecord, ReasonRecord, ReasonText, RoundRecord, Status
 from polluxsim.records.storage import write_run
 
 from .conftest import CONFIG, Page, hand_made, opened, write_hand_made
@@ -106,9 +106,9 @@ def test_groups_of_jobs_are_stacked_and_told_in_a_table(browser: Any, tmp_path: 
     assert [row[0] for row in page.run(rows)] == ["imagenet", "cifar10", "ncf"]
     choose(page, "group-by", "user")
     assert page.run(rows) == [
-        ["bob", "1", "1 h 58 min", "20 s", "3", "10 min 20 s", "9.6"],
-        ["ann", "1", "1 h 01 min", "1 min", "2", "1 min", "4.0"],
-        ["(none)", "1", "1 h 57 min", "1 h 57 min", "1", "1 h 57 min", "0.0"],
+        ["bob", "1", "1 h 58 min", "20 s", "3", "10 min 20 s", "10 min 20 s", "9.6"],
+        ["ann", "1", "1 h 01 min", "1 min", "2", "1 min", "1 min", "4.0"],
+        ["(none)", "1", "1 h 57 min", "1 h 57 min", "1", "1 h 57 min", "1 h 57 min", "0.0"],
     ]
     (said,) = page.hover(*over(page, "groups", 2400, 0.5))
     assert "ann 4" in said
@@ -142,8 +142,10 @@ def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(
     result = hand_made()
     gone = JobRecord("gone", "ncf", 300.0, None, None, None, None, 0, 0.0, Status.CANCELLED, end_time=900.0)
     refused = gone._replace(job="refused", status=Status.REJECTED, end_time=360.0)
-    reason = ReasonRecord(360.0, "refused", "not-admitted", (("deadline", 600.0), ("planned_end", 900.0)), ())
+    reason = ReasonRecord(360.0, "refused", "not-admitted", (("deadline", 600.0),), ())
+    texts = {"not-admitted": ReasonText("It would end after its deadline at {deadline:clock}.", {})}
     more = replace(result, job_records=(*result.job_records, gone, refused), reason_records=(reason,))
+    more = replace(more, reason_texts=texts)
     write_run(tmp_path / "run", more, {"config": CONFIG, "seed": 7, "nodes": [[2, 4]]})
     page = page_of(browser, tmp_path, tmp_path / "run")
     assert page.column("status") == ["completed", "completed", "cut off", "cancelled", "rejected"]
@@ -155,7 +157,7 @@ def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(
     page.run("location.hash = '#job/0/refused'")
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert page.text("#job-line") == "ncf · rejected"
-    assert "It is not admitted" in page.text("#job-waiting")
+    assert "It would end after its deadline at 0:10:00." in page.text("#job-waiting")
     assert main(["why", str(tmp_path / "run"), "refused"]) == 0
     assert "rejected at 0:06:00" in " ".join(capsys.readouterr().out.split())
 

@@ -28,7 +28,7 @@ from polluxsim.look.job_progress import NO_LIVES, have_fitting_ends, lives_of
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.report.charts import charts
-from polluxsim.look.report.page import Subject, _shown, report
+from polluxsim.look.report.page import ReportSubject, _report_runs, report
 from polluxsim.look.report.payload import packed, run_columns
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import Metric
@@ -36,7 +36,7 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, Status
 from polluxsim.records.storage import Run, read_run
 from polluxsim.statistics.groups import grouped
-from polluxsim.statistics.metric_lines import Line, difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.metric_lines import MetricLine, difference, first_of_same_jobs, metric_lines
 from polluxsim.workloads.workload import Job, Workload
 
 from .conftest import hand_made, opened
@@ -154,7 +154,7 @@ def test_runs_are_compared_with_the_first() -> None:
     assert difference(found["makespan"], 1, 0) == difference(found["GPU time"], 1, 0) == ("", "")
     assert found["GPU time"].texts[0].startswith("≥ ")
     assert difference(found["makespan"], 2, 1) == ("±0.0 %", "")
-    loss = Line("x", "x", "", [-2.0, -1.0], ["-2", "-1"], Metric("x", can_be_negative=True), [False, False])
+    loss = MetricLine("x", "x", "", [-2.0, -1.0], ["-2", "-1"], Metric("x", can_be_negative=True), [False, False])
     assert difference(loss, 1, 0) == ("+50.0 %", "worse")
     assert difference(loss, 0, 1) == ("−100 %", "better")
 
@@ -180,7 +180,7 @@ def test_a_table_of_runs_fits_and_tells_changes_against_the_first_of_the_same_jo
 
 def test_a_policy_has_one_colour_on_the_page_in_figures_and_on_the_terminal(simulated: dict[str, Path]) -> None:
     runs = [read_run(folder) for folder in simulated.values()]
-    page = report([Subject(run) for run in runs])
+    page = report([ReportSubject(run) for run in runs])
     for policy, group in zip(("Pollux", "Tiresias"), grouped(runs), strict=True):
         (line,) = jct_cdf([group]).axes[0].get_lines()
         assert line.get_color() == POLICY_COLOURS[policy]
@@ -199,14 +199,14 @@ def test_a_report_needs_a_run_with_jobs() -> None:
     with pytest.raises(ValueError, match="no runs"):
         report([])
     with pytest.raises(ValueError, match="has no jobs"):
-        report([Subject(Run("empty", {}, Result((), (), (), 0.0)))])
+        report([ReportSubject(Run("empty", {}, Result((), (), (), 0.0)))])
 
 
 def test_gpus_in_use_by_type_add_up_to_those_in_use(browser, tmp_path):
     cluster = Cluster.of_groups([[2, 4, "t4"], [1, 8, "a100-40"]])
     jobs = tuple(Job.rigid(f"j{n}", 50.0 * n, 1 + n % 4, 300.0) for n in range(12))
     polluxsim.simulate(Workload(jobs), policy="fifo", cluster=cluster).save(tmp_path / "run")
-    _, head = charts(_shown([read_run(tmp_path / "run")]))
+    _, head = charts(_report_runs([read_run(tmp_path / "run")]))
     names = [panel["name"] for panel in head["panels"]]
     assert names[:4] == ["gpus", "gpus of t4", "gpus of a100-40", "cost"]
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0

@@ -435,7 +435,7 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
         "10 min from 1:00:00: it lost 4 GPUs as node 1 went down (failure). "
         "At its beginning all 4 GPUs were held and 1 other job waited too"
     )
-    assert "1:00:00 the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
+    assert "1:00:00 The policy gives the reason kept waiting (gpus_needed = 8 GPUs" in waits[1]
     assert "jobs small" in waits[1]
     assert page.run("return polluxReport.job.figures().gpus.lines[0].y") == [0, 2, 2, 4, 0, 8, 0]
     assert not page.deep("#job-work")

@@ -203,23 +203,30 @@ polluxReport.groups = (() => {
     return each.groups.map(({ name, color }, k) => [color, name, format.inUnit(Math.round(sums[k] * 1e3) / 1e3, "")]).reverse();
   }
 
+  // The percentile of values, linear between ranks.
+  function percentile(values, share) {
+    const sorted = Float64Array.from(values).sort(), place = share * (sorted.length - 1), below = Math.floor(place);
+    return sorted[below] + (place - below) * (sorted[Math.min(below + 1, sorted.length - 1)] - sorted[below]);
+  }
+
   // Who waits, and who gets: jobs of each group, how long they took and waited, and the GPU time they had.
   function table(kind, of) {
     const groups = new Map();
     for (let job = 0; job < run.numJobs; job++) {
       const name = of(run, job), life = data.endOf(run, job) - run.jobSubmit[job];
       if (!(life >= 0)) continue;
-      if (!groups.has(name)) groups.set(name, { name, jobs: 0, life: 0, toFirst: 0, waited: 0, service: 0 });
+      if (!groups.has(name)) groups.set(name, { name, jobs: 0, life: 0, toFirst: 0, waited: 0, waits: [], service: 0 });
       const group = groups.get(name);
       group.jobs++;
       group.life += life;
       group.toFirst += run.jobStart[job] < 0 ? life : run.jobStart[job] - run.jobSubmit[job];
       group.waited += data.waited(run, job);
+      group.waits.push(data.waited(run, job));
       group.service += run.jobGpuSeconds[job];
     }
     const found = [...groups.values()].sort((a, b) => b.service - a.service), late = [...found].sort((a, b) => b.toFirst / b.jobs - a.toFirst / a.jobs);
     format.fill("group-rows", ...found.slice(0, 100).map((group) => format.element("tr", {},
-      format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.toFirst / group.jobs), format.number(late.indexOf(group) + 1), format.span(group.waited / group.jobs), format.number(group.service / 3600, 1)]
+      format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.toFirst / group.jobs), format.number(late.indexOf(group) + 1), format.span(group.waited / group.jobs), format.span(percentile(group.waits, 0.9)), format.number(group.service / 3600, 1)]
         .map((cell) => format.element("td", {}, cell)))));
     format.fill("group-name", kind);
   }

@@ -120,7 +120,7 @@ polluxReport.job = (() => {
   function tellChanges(run, job, changes, reasons) {
     let gpus = 0, started = false;
     const rows = changes.map((i, place) => {
-      const now = run.changeGpus[i], what = words(run, i, gpus, started);
+      const now = run.changeGpus[i], what = words(run, i, gpus, started) + (run.changesByPolicy.includes(i) ? ", at a batch size that the policy chose" : "");
       const until = place + 1 < changes.length ? run.changeTime[changes[place + 1]] : Infinity;
       gpus = now; started = started || now > 0;
       const cells = now ? [now, run.changeNodes[i], run.changeBatch[i], run.changeAccumulation[i]] : ["–", "–", "–", "–"];

@@ -1,0 +1,269 @@
+"""Answers of `log calibrate` and `log whatif`: tables, sentences, and the numbers for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isnan
+from typing import Any
+
+from polluxsim.common.durations import HOUR, length
+from polluxsim.hardware.costs import Price, in_dollars
+from polluxsim.look.descriptions import before_run_in, engine_waits, from_before, without_effect
+from polluxsim.look.sheets import Block, Sheet
+from polluxsim.records.folders import info_of
+from polluxsim.studies.log_calibration import Calibration, Match
+from polluxsim.studies.log_replays import Case, LogWhatIf, SettingChange, not_monotone
+from polluxsim.studies.replayed_jobs import MEAN, statistic
+from polluxsim.studies.verdicts import ReplayVerdict, share_in_words
+
+WAITS = "a wait is all time without GPUs from submission to completion"
+"""Line that defines the waits of replays."""
+
+LEAST_DIFFERENCE = 0.02  # smallest difference of explained shares that says which rule for nodes a site has
+
+
+def sheet_of_calibrations(found: Mapping[str | None, Calibration]) -> Sheet:
+    """Return the answer of calibrations by partition; None stands for all jobs of the log."""
+    parts: list[str | Block] = []
+    data: dict[str, Any] = {}
+    for partition, calibration in found.items():
+        if partition is not None:
+            parts.append(f"partition {partition}:")
+        parts += _parts_of(calibration)
+        data[partition or "all"] = _data_of(calibration)
+    last = [WAITS, engine_waits(next(iter(found.values())).matches[0].engine)]
+    parts += last
+    sentences = [part for part in parts if not isinstance(part, Block)]
+    numbers = data["all"] if list(data) == ["all"] else {"partitions": data}
+    return Sheet(parts, numbers | {"sentences": sentences})
+
+
+def _parts_of(found: Calibration) -> Iterator[str | Block]:
+    """Yield the verdict, the matches of all replays, and the jobs that are left out."""
+    yield from found.cluster
+    yield from _verdict_of(found.verdict)
+    lines = [["policy", "GPUs", "explains", "off by [h]", "mean wait [h]", "preempted", "rank correlation"]]
+    for match in found.matches:
+        correlation = "–" if isnan(match.rank_correlation) else f"{match.rank_correlation:.2f}"
+        hours = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}")
+        explained = share_in_words(match.agreement)
+        lines.append([match.policy, str(match.gpus), explained, *hours, f"{match.preemptions:,}", correlation])
+    mean = found.recorded.mean() / HOUR
+    yield Block(lines, f"{len(found.recorded)} jobs waited {mean:.2f} h on average in the log")
+    yield from _placement_in_words(found)
+    yield from _limit_in_words(found)
+    yield from found.left_out
+
+
+def _placement_in_words(found: Calibration) -> Iterator[str]:
+    """Yield which rule for the nodes of jobs explains the log best."""
+    other = found.anywhere
+    if other is None:
+        return
+    nearest = found.matches[0].agreement
+    anywhere = f"with GPUs anywhere (engine.placement=anywhere) it explains {share_in_words(other.agreement)}"
+    if other.agreement.explained > nearest.explained + LEAST_DIFFERENCE:
+        here = share_in_words(nearest)
+        yield f"the site seems to spread jobs over nodes: {anywhere}, and {here} with jobs on their nodes"
+    else:
+        yield f"jobs keep their nodes in this replay; {anywhere}"
+
+
+def _limit_in_words(found: Calibration) -> Iterator[str]:
+    """Yield whether a limit by user, which the log hints at, explains the waits better."""
+    if found.limited is None:
+        return
+    limit, match = found.limited
+    setting = f"engine.limits.all.user_gpus={limit}"
+    explained = share_in_words(match.agreement)
+    nearest = found.matches[0].agreement
+    words = f"with at most {limit} GPUs of each user, {match.policy} on {match.gpus} GPUs explains {explained}"
+    if match.agreement.explained > nearest.explained + LEAST_DIFFERENCE:
+        yield f"the site seems to limit its users: {words}, and {share_in_words(nearest)} without; add {setting}"
+    else:
+        yield f"a limit of users does not explain the waits: {words}"
+
+
+def _verdict_of(verdict: ReplayVerdict) -> Iterator[str | Block]:
+    """Yield how much of the waits in a log the nearest replay explains, in all and by partition and size."""
+    yield from verdict.sentences()
+    groups = [*verdict.by_partition, *verdict.by_size]
+    if not groups:
+        return
+    lines = [["jobs of", "jobs", "wait in the log", "in the replay", "off by", "explains"]]
+    for group in groups:
+        times = (length(group.recorded), length(group.replayed), length(group.error))
+        lines.append([group.name, f"{group.num_jobs:,}", *times, share_in_words(group)])
+    yield Block(lines, f"mean waits by group, {verdict.policy} on {verdict.gpus} GPUs")
+
+
+def _data_of(found: Calibration) -> dict[str, Any]:
+    """Return the numbers of a calibration [s]."""
+    return {
+        "num_jobs": len(found.recorded),
+        "mean_wait_in_log": float(found.recorded.mean()),
+        "replays": [_data_of_match(match) for match in found.matches],
+        "anywhere": None if found.anywhere is None else _data_of_match(found.anywhere),
+        "limited": _data_of_limited(found),
+        "verdict": {
+            "grade": str(found.verdict.whole.grade),
+            "is_credible": found.verdict.is_credible,
+            "groups": [
+                group._asdict() | {"explained": group.explained}
+                for group in (found.verdict.whole, *found.verdict.by_partition, *found.verdict.by_size)
+            ],
+        },
+    }
+
+
+def _data_of_limited(found: Calibration) -> dict[str, Any] | None:
+    """Return the numbers of the replay with a limit by user; None without it."""
+    if found.limited is None:
+        return None
+    return {"user_gpus": found.limited.user_gpus, **_data_of_match(found.limited.match)}
+
+
+def _data_of_match(match: Match) -> dict[str, Any]:
+    return {
+        "policy": match.policy,
+        "gpus": match.gpus,
+        "explained": match.agreement.explained,
+        "error": match.error,
+        "mean_wait": match.mean_wait,
+        "preemptions": match.preemptions,
+        "rank_correlation": match.rank_correlation,
+    }
+
+
+def sheet_of_whatif(found: LogWhatIf, price: Price | None = None) -> Sheet:
+    """Return the answer of a what-if of a log, with the cost of the nodes if they have a price."""
+    request = found.request
+    mean = length(found.recorded.mean())
+    nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"
+    errors = ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches)
+    infos = {case: info_of(run) for case, run in found.runs.items()}
+    first = [*found.cluster, *_verdict_of(found.calibration.verdict), *_limit_in_words(found.calibration)]
+    before = [
+        f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {nodes}: {errors}",
+        *from_before(before_run_in(info) for info in infos.values()),
+        *found.calibration.left_out,
+    ]
+    effects = list(found.effects())
+    after = [
+        *found.left_out(),
+        *effects,
+        *filter(None, [found.no_interval()]),
+        *costs_in_words(found, price),
+        *not_monotone(found.waits, request.percentiles[0]),
+        WAITS,
+        engine_waits(found.matches[0].engine),
+        *without_effect((case.policy, info) for case, info in infos.items()),
+    ]
+    data = {
+        "calibration": _data_of(found.calibration),
+        "cases": [_data_of_case(found, case, price) for case in found.waits],
+        "effects": [_data_of_change(change) for change in found.changes()],
+        "sentences": [*(part for part in first if not isinstance(part, Block)), *before, *after],
+        "folder": str(request.place),
+    }
+    table = [table_of_waits(found, price)] if found.runs else []
+    return Sheet([*first, *before, *table, *after], data)
+
+
+def sheet_of_sections(sheets: Mapping[str, Sheet]) -> Sheet:
+    """Return the answers about several partitions as one answer, with a section for each."""
+    parts: list[str | Block] = []
+    for partition, sheet in sheets.items():
+        parts += [f"partition {partition}:", *sheet.parts]
+    return Sheet(parts, {"partitions": {partition: sheet.data for partition, sheet in sheets.items()}})
+
+
+def sheet_without_replay(reason: str) -> Sheet:
+    """Return the answer about a partition that cannot be replayed."""
+    sentence = f"not replayed: {reason}"
+    return Sheet([sentence], {"not_replayed": reason, "sentences": [sentence]})
+
+
+def _data_of_change(change: SettingChange) -> Mapping[str, Any]:
+    """Return the numbers of a change, with the ends of 95 % intervals [s]."""
+    return {
+        "change": change.what,
+        "num_jobs": len(change.jobs),
+        "before": change.before._asdict(),
+        "after": change.after._asdict(),
+        "ratio": change.ratio._asdict(),
+    }
+
+
+def costs_in_words(found: LogWhatIf, price: Price | None) -> Iterator[str]:
+    """Yield a sentence on the cost of each number of nodes that differs from the first; none without a price."""
+    if price is None or not found.runs:
+        return
+    first, *others = dict.fromkeys(found.request.nodes)
+    gpus = found.request.gpus_per_node
+    present = price.monthly([gpus] * first)
+    yield f"{first} node{'s cost' if first != 1 else ' costs'} {in_dollars(present)} a month, at {price}"
+    for nodes in others:
+        more = price.monthly([gpus] * nodes) - present
+        difference = nodes - first
+        what = f"{abs(difference)} {'more' if difference > 0 else 'fewer'} node{'s' * (abs(difference) != 1)}"
+        yield f"{what}: {in_dollars(abs(more))} {'more' if more > 0 else 'less'} a month"
+
+
+def table_of_waits(found: LogWhatIf, price: Price | None = None) -> Block:
+    """Return the mean and the percentiles of the wait, the mean JCT and the preemptions in each case as a table."""
+    has_failures = list(found.request.failures) != ["off"]
+    are_interrupted = any(replay.waits != replay.first_waits for replay in found.replays.values())
+    have_others = any(len(replay.waits) > len(found.jobs) for replay in found.replays.values())
+    waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
+    has_limits = bool(found.request.user_gpus)
+    head = [
+        "policy",
+        "nodes",
+        "load",
+        *["failures"] * has_failures,
+        *["GPUs of a user"] * has_limits,
+        *waits,
+        *["mean to first GPU"] * are_interrupted,
+    ]
+    head += ["mean JCT", "preempted", "jobs", *["mean wait of other jobs"] * have_others]
+    lines = [head if price is None else [*head, "cost a month"]]
+    for case, times in found.waits.items():
+        replay = found.replays[case]
+        cells = [case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures]
+        if has_limits:
+            cells.append("–" if case.user_gpus is None else str(case.user_gpus))
+        cells += map(time_cell, times)
+        if are_interrupted:
+            cells.append(time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
+        cells += [time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.num_preemptions(found.jobs):,}"]
+        cells.append(f"{len(found.jobs):,}")
+        if have_others:
+            others = sorted(replay.waits.keys() - set(found.jobs))
+            cells.append(f"{time_cell(statistic(MEAN, replay.waits, others))} ({len(others):,})" if others else "–")
+        if price is not None:
+            cells.append(in_dollars(price.monthly([found.request.gpus_per_node] * case.nodes)))
+        lines.append(cells)
+    return Block(lines)
+
+
+def _data_of_case(found: LogWhatIf, case: Case, price: Price | None) -> Mapping[str, Any]:
+    """Return the numbers of a case [s]."""
+    replay = found.replays[case]
+    names = (MEAN, *found.request.percentiles)
+    numbers: dict[str, Any] = {
+        **case._asdict(),
+        "waits": dict(zip(names, found.waits[case], strict=True)),
+        "mean_jct": statistic(MEAN, replay.jcts, found.jobs),
+        "preemptions": replay.num_preemptions(found.jobs),
+        "num_jobs": len(found.jobs),
+        "run": str(found.runs[case]),
+    }
+    if price is not None:
+        numbers["cost_per_month"] = price.monthly([found.request.gpus_per_node] * case.nodes)
+    return numbers
+
+
+def time_cell(seconds: float) -> str:
+    """Return a time [s] as text; "–" without jobs."""
+    return "–" if isnan(seconds) else length(seconds)

@@ -1,0 +1,59 @@
+"""Lists of node names as Slurm writes them, like a[01-03,07],login."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+MOST_NAMES = 100_000  # names of one list, to catch broken lists
+
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
+def expanded(text: str) -> list[str] | None:
+    """Return the names in a list of nodes, in its order; None if the text is no such list.
+
+    >>> expanded("a[01-03,07],login"), expanded("r[1-2]n[1-2]"), expanded("a[1-")
+    (['a01', 'a02', 'a03', 'a07', 'login'], ['r1n1', 'r1n2', 'r2n1', 'r2n2'], None)
+    """
+    names = list[str]()
+    for part in _parts(text):
+        of_part = _names(part)
+        if of_part is None or len(names) + len(of_part) > MOST_NAMES:
+            return None
+        names += of_part
+    return names
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of a list between commas that are not in brackets."""
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
+
+
+def _names(part: str) -> list[str] | None:
+    """Return the names of one part like a[01-03]; None if its brackets do not match or have no numbers."""
+    pieces = BRACKETS.split(part)
+    if any(mark in piece for piece in pieces[::2] for mark in "[] "):
+        return None
+    choices: list[list[str]] = []
+    for index, piece in enumerate(pieces):
+        numbers = [piece] if index % 2 == 0 else _numbers(piece)
+        if numbers is None:
+            return None
+        choices.append(numbers)
+    return ["".join(words) for words in product(*choices)]
+
+
+def _numbers(text: str) -> list[str] | None:
+    """Return the numbers in brackets like 01-03,07, with their leading zeros; None for other texts."""
+    numbers = []
+    for part in text.split(","):
+        match = RANGE.fullmatch(part.strip())
+        if match is None:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first >= MOST_NAMES:
+            return None
+        numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
+    return numbers

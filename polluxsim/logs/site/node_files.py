@@ -1,0 +1,292 @@
+"""Read the nodes of a site from the output of `sinfo`, `scontrol show nodes` and `kubectl get nodes`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.logs.formats.base import CPU, BadRowError
+from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
+from polluxsim.logs.formats.kubernetes_resources import Resources
+from polluxsim.logs.formats.log_rows import LogRow, read_lines
+from polluxsim.logs.formats.opening import head_of
+from polluxsim.logs.site.hostlist import expanded
+
+
+class SiteNode(NamedTuple):
+    """One node of a site."""
+
+    name: str
+    gpus: int  # GPUs, or CPUs if they count in place of GPUs
+    gpu_type: str  # as the site names it; "" if the site does not say
+    partitions: tuple[str, ...] = ()  # empty if the site has none
+    out: str = ""  # why it takes no jobs, like "drained"; "" if it takes jobs
+
+
+OUT_STATES = {
+    "down": "down", "error": "down", "fail": "failing", "failing": "failing", "failg": "failing", "unknown": "down",
+    "unk": "down", "no_respond": "not responding", "not_responding": "not responding", "future": "not in use",
+    "drain": "drained", "drained": "drained", "draining": "drained", "drng": "drained", "maint": "in maintenance",
+    "reserved": "reserved", "resv": "reserved", "inval": "down", "invalid_reg": "down", "boot_fail": "down",
+    "powered_down_for_maintenance": "in maintenance", "perfctrs": "reserved",
+}  # fmt: skip
+"""Words for states of Slurm's nodes in which a node takes no jobs, in small letters (sinfo, NODE STATE CODES)."""
+
+MARKS = {"*": "not responding", "$": "in maintenance"}
+"""Marks after the state of a node in sinfo, for nodes that take no jobs."""
+
+OTHER_MARKS = "~#!%@^-+"
+"""Marks of sinfo for nodes that take jobs, perhaps after they are switched on."""
+
+GRES_GPU = re.compile(r"gpu(?::([^:,(=\d][^:,(=]*))?(?::(\d{1,5}))?(?:\([^)]*\))?(?=,|$)", re.ASCII)
+"""GPUs in a list of GRES, like gpu:a100:8(S:0-1); gpu alone is one."""
+
+TRES_GPU = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,5})", re.ASCII)
+"""GPUs in a list of TRES, like gres/gpu=8 or gres/gpu:a100=8."""
+
+KUBERNETES_TYPES = (
+    "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/model", "amd.com/gpu.product-name",
+    "k8s.amazonaws.com/accelerator", "accelerator",
+)  # fmt: skip
+"""Labels of Kubernetes nodes with the GPU type."""
+
+RECORD = re.compile(rb"\s*(?:\S+: )?NodeName=\S+ ")
+
+
+def nodes_in(path: Path, unit: str) -> Iterable[SiteNode]:
+    """Return the nodes in a file. Raise InvalidInputError if it is no list of nodes, or a value is invalid."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path}: no such file; check the path")
+    if is_json(path):
+        return _in_json(path, unit)
+    if RECORD.match(head_of(path)):
+        return _in_records(path, unit)
+    return _in_table(path, unit)
+
+
+def _whole(gpus: float, row: JsonRow | LogRow, key: str) -> int:
+    """Return the GPUs of a node, which must be whole."""
+    if gpus % 1:
+        raise row.error(key, "a whole number of GPUs")
+    return int(gpus)
+
+
+def _in_json(path: Path, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of `kubectl get nodes`, `scontrol show nodes` or `sinfo` in JSON."""
+    head = head_of(path)
+    if b'"items"' in head or b'"apiVersion"' in head:
+        for row in json_rows(path, "items", None):
+            yield _kubernetes_node(row, unit)
+        return
+    try:
+        nodes = [_slurm_node(row, unit) for row in json_rows(path, "nodes", None)]
+    except BadRowError:
+        raise
+    except InvalidInputError as error:
+        if "no list 'nodes'" not in str(error):
+            raise
+        yield from _merged(node for row in json_rows(path, "sinfo", None) for node in _of_sinfo(row, unit))
+        return
+    yield from nodes
+
+
+def _words(row: JsonRow, key: str) -> list[str]:
+    """Return the words of a text or of a list of texts, in small letters."""
+    value = row.values.get(key)
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return [word.lower() for word in value]
+    if isinstance(value, str):
+        return [word.lower() for word in re.split(r"[+,\s]+", value) if word]
+    if value is None:
+        return []
+    raise row.error(key, "a text, or a list of texts")
+
+
+def _slurm_node(row: JsonRow, unit: str) -> SiteNode:
+    """Return a node of `scontrol show nodes --json`, and of `sinfo --json` before Slurm 23.02."""
+    states = [*_words(row, "state"), *_words(row, "state_flags")]
+    gres, tres = row.word("gres") or "", row.word("tres") or ""
+    cpus = row.count("cpus") if row.has("cpus") else 0
+    gpus, gpu_type = _gpus_of(gres, tres)
+    partitions = row.values.get("partitions") or []
+    if not isinstance(partitions, list) or not all(isinstance(name, str) for name in partitions):
+        raise row.error("partitions", "a list of names")
+    return SiteNode(row.text("name"), cpus if unit == CPU else gpus, gpu_type, tuple(partitions), _why_out(states))
+
+
+def _of_sinfo(row: JsonRow, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of one line of `sinfo --json` since Slurm 23.02, which has equal nodes of one partition."""
+    states = _words(row.child("node"), "state")
+    gpus, gpu_type = _gpus_of(row.child("gres").word("total") or "", "")
+    cpus = row.child("cpus")
+    number = (cpus.count("maximum") if cpus.has("maximum") else 0) if unit == CPU else gpus
+    partition = row.child("partition").word("name")
+    names = row.child("nodes").values.get("nodes")
+    if not isinstance(names, list):
+        raise row.error("nodes", "an object with the list of nodes")
+    for name in names:
+        yield SiteNode(str(name), number, gpu_type, () if partition is None else (partition,), _why_out(states))
+
+
+def _why_out(states: Iterable[str]) -> str:
+    """Return why a node takes no jobs, by the words of its state; "" if it takes jobs."""
+    for state in states:
+        word = state.rstrip("*$" + OTHER_MARKS)
+        if word in OUT_STATES:
+            return OUT_STATES[word]
+        for mark, reason in MARKS.items():
+            if state.endswith(mark):
+                return reason
+    return ""
+
+
+def _gpus_of(gres: str, tres: str) -> tuple[int, str]:
+    """Return the GPUs of a node and their type, several with bars between them, from its lists of resources."""
+    typed, untyped = dict[str, int](), 0
+    for name, number in GRES_GPU.findall(gres if gres not in ("(null)", "N/A") else ""):
+        if name:
+            typed[name] = typed.get(name, 0) + int(number or 1)
+        else:
+            untyped += int(number or 1)
+    total = sum(typed.values()) + untyped
+    if not total:
+        of_tres = {name: int(number) for name, number in TRES_GPU.findall(tres)}
+        total = of_tres.pop("", 0) or sum(of_tres.values())
+        typed = of_tres
+    return total, "|".join(typed)
+
+
+PAIR = re.compile(r"(\w+)=(\S*)")
+
+
+def _in_records(path: Path, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of `scontrol show nodes`, whose records begin with NodeName."""
+    record, first = "", 1
+    for line, text in read_lines(path):
+        if isinstance(text, BadRowError):
+            raise text
+        if "NodeName=" in text.split(" ", 1)[0] or re.match(r"\S+: NodeName=", text):
+            if record:
+                yield _of_record(path, first, record, unit)
+            record, first = "", line
+        record += f" {text.strip()}"
+    if record:
+        yield _of_record(path, first, record, unit)
+
+
+def _of_record(path: Path, line: int, record: str, unit: str) -> SiteNode:
+    """Return the node of one record."""
+    values = dict[str, str]()
+    for key, value in PAIR.findall(record):
+        values.setdefault(key, value)
+    row = LogRow(path, line, values)
+    name = row.name("NodeName")
+    if not row.has("State"):
+        raise bad_line(path, line, f"node {name} has no State; give the output of scontrol show nodes as a whole")
+    gpus, gpu_type = _gpus_of(values.get("Gres", ""), values.get("CfgTRES", ""))
+    cpus = row.count("CPUTot") if row.has("CPUTot") else 0
+    states = values["State"].lower().split("+")
+    partitions = tuple(filter(None, values.get("Partitions", "").split(",")))
+    return SiteNode(name, cpus if unit == CPU else gpus, gpu_type, partitions, _why_out(states))
+
+
+NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "HOSTNAME")
+
+
+def _in_table(path: Path, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of `sinfo`, whose first line has the names of the columns."""
+    return _merged(_rows(path, unit))
+
+
+ADVICE = "give the output of sinfo -N -o '%N|%P|%G|%T|%c'"
+
+
+def _rows(path: Path, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of each line; a node in several partitions has several lines."""
+    lines = read_lines(path)
+    first_line, first = next(lines, (1, ""))
+    if isinstance(first, BadRowError):
+        raise first
+    header = _cells(first)
+    names = next((column for column in NODE_COLUMNS if column in header), None)
+    if names is None:
+        raise bad_line(path, first_line, f"this is not a list of nodes: it lacks a column NODELIST; {ADVICE}")
+    needed = "CPUS" if unit == CPU else "GRES"
+    if missing := [column for column in ("STATE", needed) if column not in header]:
+        raise bad_line(path, first_line, f"the list has no column {missing[0]}; {ADVICE}")
+    for line, text in lines:
+        if isinstance(text, BadRowError):
+            raise text
+        cells = _cells(text)
+        if cells == header:
+            continue
+        if len(cells) != len(header):
+            raise bad_line(path, line, f"{len(cells)} cells below {len(header)} names of columns; {ADVICE}")
+        row = LogRow(path, line, dict(zip(header, cells, strict=True)))
+        yield from _of_row(row, names, unit)
+
+
+def _cells(text: str) -> list[str]:
+    """Return the cells of a line, which bars or blanks separate."""
+    return [cell.strip() for cell in text.split("|")] if "|" in text else text.split()
+
+
+def _of_row(row: LogRow, names: str, unit: str) -> Iterator[SiteNode]:
+    """Yield the nodes of a line of `sinfo`."""
+    nodes = expanded(row.values[names])
+    if nodes is None:
+        raise row.error(names, "a list of nodes like a[01-04],b1")
+    number = row.count("CPUS") if unit == CPU else 0
+    gpus, gpu_type = _gpus_of(row.values.get("GRES", ""), "")
+    partition = row.values.get("PARTITION", "").rstrip("*")
+    out = _why_out([row.values["STATE"].lower()])
+    for name in nodes:
+        partitions = (partition,) if partition else ()
+        yield SiteNode(name, number if unit == CPU else gpus, gpu_type, partitions, out)
+
+
+def _merged(nodes: Iterable[SiteNode]) -> Iterator[SiteNode]:
+    """Yield each node once, with all its partitions."""
+    by_name = dict[str, SiteNode]()
+    for node in nodes:
+        known = by_name.get(node.name)
+        if known is None:
+            by_name[node.name] = node
+            continue
+        partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
+        by_name[node.name] = known._replace(partitions=partitions, out=known.out or node.out)
+    yield from by_name.values()
+
+
+TAINTS = ("NoSchedule", "NoExecute")
+
+
+def _kubernetes_node(row: JsonRow, unit: str) -> SiteNode:
+    """Return a node of `kubectl get nodes -o json`."""
+    kind = row.word("kind") or "Node"
+    if kind != "Node":
+        raise row.error("kind", "Node; give the output of kubectl get nodes -o json")
+    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    amounts = status.child("allocatable" if status.has("allocatable") else "capacity")
+    resources = Resources.of(amounts)
+    gpus = int(resources.cpus or 0) if unit == CPU else _whole(resources.gpus, amounts, "allocatable")
+    labels = metadata.child("labels")
+    gpu_type = next((labels.text(label) for label in KUBERNETES_TYPES if labels.has(label)), "")
+    conditions = {each.text("type"): each.word("status") for each in status.children("conditions")}
+    out = ""
+    if conditions.get("Ready", "True") != "True":
+        out = "not ready"
+    elif spec.values.get("unschedulable") is True:
+        out = "cordoned"
+    elif any(
+        taint.word("key") not in GPU_TAINTS and taint.word("effect") in TAINTS for taint in spec.children("taints")
+    ):
+        out = "with a taint that keeps jobs off"
+    return SiteNode(metadata.text("name"), gpus, gpu_type, (), out)
+
+
+GPU_TAINTS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "sku", "dedicated")
+"""Keys of taints that only keep jobs without GPUs off a node."""

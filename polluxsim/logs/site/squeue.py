@@ -1,0 +1,475 @@
+"""Read the queue of Slurm: the output of `squeue`, as text with any columns that suffice, or as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
+from pathlib import Path
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.hardware.placements import MOST_SECONDS
+from polluxsim.logs.formats.base import BadRowError
+from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
+from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, read_lines
+from polluxsim.logs.formats.slurm import MAX_PRIORITY
+from polluxsim.logs.formats.slurm_json import scalar
+from polluxsim.logs.formats.slurm_resources import GRES
+from polluxsim.logs.site.hostlist import expanded
+from polluxsim.logs.site.queue import Queue, QueuedJob
+
+ADVICE = "give the output of squeue --json, or of squeue -a -o '%i|%j|%u|%a|%P|%q|%Q|%T|%V|%S|%M|%l|%D|%b|%N|%r|%E'"
+
+RUNNING = ("RUNNING", "R", "CONFIGURING", "CF", "SUSPENDED", "S", "STOPPED", "ST", "RESIZING", "RS", "SIGNALING", "SI")
+PENDING = ("PENDING", "PD", "REQUEUED", "RQ", "REQUEUE_FED", "RF", "REQUEUE_HOLD", "RH", "SPECIAL_EXIT", "SE",
+           "RESV_DEL_HOLD", "RD")  # fmt: skip
+"""States of squeue (slurm.schedmd.com/squeue.html, "JOB STATE CODES"), long and short. Other jobs have ended."""
+
+HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "held", "RequeueHold")
+LIMITED = re.compile(r"(?:QOS|Assoc|Max)\w+")
+IMPOSSIBLE = (
+    "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS", "Licenses",
+    "PartitionDown", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed", "Reservation",
+    "ReservationDeleted", "ReservationInvalid",
+)  # fmt: skip
+"""Reasons of squeue for jobs that cannot start before someone changes something (squeue, "JOB REASON CODES")."""
+
+NOTHING = ("", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNLIMITED", "INVALID", "NOT_SET", "Partition_Limit")
+
+SAME = {
+    "ST": "STATE", "S": "STATE", "NODELIST(REASON)": "NODELIST", "ACCT": "ACCOUNT", "USERNAME": "USER",
+    "JOBNAME": "NAME", "TIMELIMIT": "TIME_LIMIT", "TIMELEFT": "TIME_LEFT", "TRES_PER_SOCKET": "TRES_PER_SOCKET",
+    "GRES": "TRES_PER_NODE", "NUM_NODES": "NODES", "NUM_TASKS": "TASKS", "SUBMITTIME": "SUBMIT_TIME",
+    "TRES-ALLOC": "TRES_ALLOC", "TRES-PER-NODE": "TRES_PER_NODE", "TRES-PER-JOB": "TRES_PER_JOB",
+    "TRES-PER-TASK": "TRES_PER_TASK", "NTASKS": "TASKS", "QOSNAME": "QOS", "ELIGIBLETIME": "ELIGIBLE_TIME",
+}  # fmt: skip
+"""Other names of columns, for the same values."""
+
+NEEDED = ("JOBID", "STATE", "SUBMIT_TIME")
+TRES = ("TRES_ALLOC", "TRES_PER_JOB", "TRES_PER_NODE", "TRES_PER_TASK")
+"""Columns with the GPUs of a job."""
+
+CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)|(?:(\d{1,6})-)(\d\d)", re.ASCII)
+"""[days-][hours:]minutes:seconds."""
+
+JOB_ID = re.compile(r"(\d+)(?:_(\d+|\[[^\]]*\]?))?(?:\+\d+)?", re.ASCII)
+
+MOST_TASKS = 1000  # tasks of one waiting array that are read
+
+
+def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
+    """Return the queue in the output of squeue.
+
+    `zone` is the zone of local times. `time` is that of the state [s since 1970-01-01 UTC]; without it, the file says.
+    Raise InvalidInputError if the file lacks a needed column, or a value is invalid.
+    """
+    rows = list(_rows_of_json(path) if is_json(path) else _rows_of_text(path, zone))
+    moment, time_from = _time_of(path, rows, time)
+    jobs, left_out = list[QueuedJob](), Counter[str]()
+    notes = Counter[str]()
+    for row in rows:
+        state = row.name("STATE").upper()
+        if state not in (*RUNNING, *PENDING):
+            left_out["jobs that have ended or are ending"] += 1
+            continue
+        gpus = _gpus_of(row)
+        if not gpus.number:
+            left_out["jobs without GPUs"] += 1
+            continue
+        if state in RUNNING:
+            jobs.append(_running(row, gpus, moment))
+        else:
+            jobs += _pending(row, gpus, moment, notes)
+    sentences = [f"{count} {what}" for what, count in notes.items()]
+    return Queue(path.name, moment, time_from, tuple(_with_dependencies(jobs)), left_out, sentences)
+
+
+# The forms of the file
+
+
+def _rows_of_text(path: Path, zone: tzinfo) -> Iterator[LogRow]:
+    """Yield the rows of squeue's text, with the same names of columns for all formats."""
+    lines = read_lines(path, keep_bytes=True)
+    first_line, header = next(lines, (1, ""))
+    if isinstance(header, BadRowError):
+        raise header
+    separator = next((mark for mark in "|\t;," if mark in header), None)
+    names = [SAME.get(name, name) for name in _cells(header, separator, 0)]
+    if missing := [name for name in NEEDED if name not in names]:
+        raise bad_line(path, first_line, f"the queue has no column {missing[0]}; {ADVICE}")
+    if not set(TRES) & set(names):
+        raise bad_line(path, first_line, f"the queue has no column with the GPUs of a job; {ADVICE}")
+    for line, text in lines:
+        if isinstance(text, BadRowError):
+            raise text
+        cells = _cells(text, separator, len(names))
+        if cells[:2] == _cells(header, separator, len(names))[:2]:
+            continue  # squeue --iterate repeats the header
+        if len(cells) > len(names) and separator is not None and "NAME" in names:
+            cells = _joined(cells, names.index("NAME"), len(names), separator)
+        if len(cells) != len(names):
+            raise bad_line(path, line, f"{len(cells)} cells below {len(names)} names of columns; {ADVICE}")
+        values = {name: "" if cell in NOTHING else cell for name, cell in zip(names, cells, strict=True)}
+        # The last column of the usual format has the reason of a waiting job in place of its nodes.
+        nodes = values.get("NODELIST", "")
+        if nodes.startswith("("):
+            values |= {"NODELIST": "", "REASON": values.get("REASON") or nodes.strip("()")}
+        yield LogRow(path, line, values, zone)
+
+
+def _cells(text: str, separator: str | None, number: int) -> list[str]:
+    """Return the cells of a line. Without a separator, blanks separate them, and the last cell may have blanks."""
+    if separator is None:
+        return text.split(None, number - 1) if number else text.split()
+    return [cell.strip() for cell in text.split(separator)]
+
+
+def _joined(cells: Sequence[str], name: int, number: int, separator: str) -> list[str]:
+    """Return the cells of a row in whose job name the separator occurs."""
+    end = name + len(cells) - number + 1
+    return [*cells[:name], separator.join(cells[name:end]), *cells[end:]]
+
+
+class _JsonCells(LogRow):
+    """A job of `squeue --json` as a row of squeue's text. Errors name the key."""
+
+    def error(self, column: str, allowed: str) -> BadRowError:
+        return BadRowError(self.path, self.line, f"key {KEYS.get(column, column)!r} is not {allowed}",
+                           self.values.get(column, ""))  # fmt: skip
+
+
+KEYS = {
+    "NAME": "name", "USER": "user_name", "ACCOUNT": "account", "PARTITION": "partition", "QOS": "qos",
+    "PRIORITY": "priority", "SUBMIT_TIME": "submit_time", "START_TIME": "start_time", "ELIGIBLE_TIME": "eligible_time",
+    "NODES": "node_count", "TASKS": "tasks", "TRES_PER_NODE": "tres_per_node", "TRES_PER_JOB": "tres_per_job",
+    "TRES_PER_TASK": "tres_per_task", "TRES_ALLOC": "tres_alloc_str", "TRES_REQUESTED": "tres_req_str",
+    "NODELIST": "nodes", "REASON": "state_reason", "DEPENDENCY": "dependency", "EVALUATED": "last_sched_evaluation",
+    "LAST_UPDATE": "last_update",
+}  # fmt: skip
+"""Keys of `squeue --json` by the columns of squeue's text (slurm.schedmd.com/rest_api.html, v0.0.37 to 0.0.43)."""
+
+
+def _rows_of_json(path: Path) -> Iterator[LogRow]:
+    """Yield the jobs of `squeue --json` as rows of squeue's text."""
+    for row in json_rows(path, "jobs", None):
+        cells = {column: _scalar_of(row, key) for column, key in KEYS.items()}
+        limit = _scalar_of(row, "time_limit")
+        cells |= {
+            "JOBID": _id_of(row),
+            "STATE": _state_of(row),
+            "TIME_LIMIT": f"{limit}:00" if limit.isdecimal() else "",
+            "ARRAY_LIMIT": _scalar_of(row, "array_max_tasks"),
+            "GRES_DETAIL": ";".join(_texts(row, "gres_detail")),
+        }
+        yield _JsonCells(path, row.line, {name: "" if cell in NOTHING else cell for name, cell in cells.items()})
+
+
+def _scalar_of(row: JsonRow, key: str) -> str:
+    """Return a text or number as text; blank if it is not set."""
+    value = row.values.get(key)
+    if isinstance(value, dict) and "number" not in value and "set" not in value:
+        return ""
+    return row.free_text(key) if key == "name" and row.has(key) else scalar(row, key)
+
+
+def _texts(row: JsonRow, key: str) -> list[str]:
+    value = row.values.get(key)
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+def _id_of(row: JsonRow) -> str:
+    """Return the id of a job, as squeue's text has it."""
+    array = _scalar_of(row, "array_job_id")
+    if array in ("", "0"):
+        return _scalar_of(row, "job_id")
+    task, tasks = _scalar_of(row, "array_task_id"), _scalar_of(row, "array_task_string")
+    return f"{array}_[{tasks}]" if tasks else f"{array}_{task}"
+
+
+def _state_of(row: JsonRow) -> str:
+    """Return the state of a job. Since Slurm 23.11 it is a list, the base state first."""
+    states = _texts(row, "job_state")
+    if "COMPLETING" in states:
+        return "COMPLETING"
+    return states[0] if states else _scalar_of(row, "job_state")
+
+
+# The time of the state
+
+
+def _time_of(path: Path, rows: Sequence[LogRow], given: float | None) -> tuple[float, str]:
+    """Return the time of the state [s since 1970-01-01 UTC], and how it is known.
+
+    A running job of the text states when it started and how long it has run. In JSON, the scheduler states when it last
+    looked at a job, which is a few seconds before.
+    """
+    if not rows:
+        raise InvalidInputError(f"{path}: the queue is empty; give the output of squeue for all users")
+    if given is not None:
+        return given, "as --taken says"
+    stated = list[float]()
+    for row in rows:
+        if row.has("TIME") and row.has("START_TIME") and row.name("STATE").upper() in RUNNING:
+            stated.append(row.moment("START_TIME") + _seconds(row, "TIME"))
+    if stated:
+        return max(stated), "when its running jobs had run for so long"
+    for row in rows:
+        for column in ("LAST_UPDATE", "EVALUATED", "SUBMIT_TIME"):
+            if row.has(column) and row.values[column] != "0":
+                stated.append(row.moment(column))
+        if row.has("START_TIME") and row.name("STATE").upper() in RUNNING:
+            stated.append(row.moment("START_TIME"))
+    return max(stated), "the latest time in the file; --taken gives another"
+
+
+# The values of a job
+
+
+class _Gpus(NamedTuple):
+    """The GPUs of a job, and what it requests about nodes."""
+
+    number: int
+    type: str | None = None
+    num_nodes: int | None = None
+    gpus_per_task: int | None = None
+
+
+def _gpus_of(row: LogRow) -> _Gpus:
+    """Return the GPUs of a job: those of each node, each task or the job that it requests, else those that it has.
+
+    GPUs that a job requests for the job as a whole may be anywhere.
+    """
+    nodes = _least(row, "NODES")
+    for column, kind in (("TRES_PER_NODE", "node"), ("TRES_PER_TASK", "task"), ("TRES_PER_JOB", "job")):
+        number, gpu_type = _entry(row, column)
+        if number and kind == "node":
+            return _checked(row, column, _Gpus(number * nodes, gpu_type, nodes))
+        if number and kind == "task":
+            return _checked(row, column, _Gpus(number * _least(row, "TASKS"), gpu_type, None, number))
+        if number:
+            return _checked(row, column, _Gpus(number, gpu_type, None, 1))
+    for column in ("TRES_ALLOC", "TRES_REQUESTED"):
+        number, gpu_type = _entry(row, column)
+        if number and number % nodes == 0:
+            return _checked(row, column, _Gpus(number, gpu_type, nodes))
+        if number:
+            return _checked(row, column, _Gpus(number, gpu_type, None, 1))
+    return _Gpus(0)
+
+
+def _checked(row: LogRow, column: str, gpus: _Gpus) -> _Gpus:
+    if gpus.number > MAX_GPUS:
+        raise row.error(column, f"a list with at most {MAX_GPUS:g} GPUs")
+    return gpus
+
+
+def _entry(row: LogRow, column: str) -> tuple[int, str | None]:
+    """Return the GPUs in a list of resources, and their type if it has one."""
+    typed, untyped = dict[str, int](), 0
+    for text in row.values.get(column, "").split(","):
+        entry = text.strip().removeprefix("gres:").removeprefix("gres/")
+        match = GRES.fullmatch(entry) if entry.startswith("gpu") else None
+        if match is None:
+            continue
+        number = int(match[2] or 1)
+        if match[1]:
+            typed[match[1]] = typed.get(match[1], 0) + number
+        else:
+            untyped += number
+    gpu_type = next(iter(typed)) if len(typed) == 1 else None
+    return untyped or sum(typed.values()), gpu_type
+
+
+def _least(row: LogRow, column: str) -> int:
+    """Return the number in a cell like 2 or 2-4, the least; 1 if the cell is blank or 0."""
+    if not row.has(column):
+        return 1
+    first = row.values[column].partition("-")[0]
+    if not (first.isascii() and first.isdecimal()) or int(first) > MAX_GPUS:
+        raise row.error(column, "a whole number")
+    return max(int(first), 1)
+
+
+def _seconds(row: LogRow, column: str) -> float:
+    """Return a duration like 1-02:03:04, 02:03:04 or 3:04 [s]."""
+    match = CLOCK.fullmatch(row.values[column].strip())
+    if match is None:
+        raise row.error(column, "a time like 1-02:03:04 (days-hours:minutes:seconds)")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _time(row: LogRow, column: str) -> float | None:
+    """Return a time, None if the cell is blank or 0 [s since 1970-01-01 UTC]."""
+    return row.moment(column) if row.has(column) and row.values[column] != "0" else None
+
+
+def _common(row: LogRow, gpus: _Gpus, name: str) -> QueuedJob:
+    """Return the values that running and waiting jobs have in common."""
+    partitions = [part.strip() for part in row.values.get("PARTITION", "").rstrip("*").split(",")]
+    limit = _seconds(row, "TIME_LIMIT") if row.has("TIME_LIMIT") else 0.0
+    if limit > MOST_SECONDS:
+        raise row.error("TIME_LIMIT", f"at most {MOST_SECONDS:g} s")
+    return QueuedJob(
+        place=row.place,
+        name=name,
+        submitted=row.moment("SUBMIT_TIME"),
+        num_gpus=gpus.number,
+        user=row.word("USER"),
+        tenant=row.word("ACCOUNT"),
+        partitions=tuple(filter(None, partitions)),
+        job_name=_readable(row.word("NAME")),
+        qos=row.word("QOS"),
+        priority=row.within("PRIORITY", 0, MAX_PRIORITY) if row.has("PRIORITY") else None,
+        time_limit=limit or None,
+        num_nodes=gpus.num_nodes,
+        gpus_per_task=gpus.gpus_per_task,
+        gpu_type=gpus.type,
+        reason=(row.word("REASON") or "").strip("()").strip(),
+    )
+
+
+def _readable(text: str | None) -> str | None:
+    """Return a text with a replacement for each byte that is not UTF-8."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _id(row: LogRow) -> str:
+    name = row.name("JOBID")
+    if not JOB_ID.fullmatch(name):
+        raise row.error("JOBID", "a job id like 12, 12_3 or 12_[4-9]")
+    return name
+
+
+def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
+    """Return a running job."""
+    job = _common(row, gpus, _id(row))
+    start = now - _seconds(row, "TIME") if row.has("TIME") else _time(row, "START_TIME")
+    if start is None:
+        raise row.error("START_TIME", f"the start of a running job; {ADVICE}")
+    submitted = min(job.submitted, start)
+    nodes = expanded(row.values.get("NODELIST", ""))
+    if nodes is None:
+        raise row.error("NODELIST", "a list of nodes like a[01-04],b1")
+    placement = _placement(row, gpus, nodes)
+    return job._replace(submitted=submitted, started=min(start, now), placement=placement, num_nodes=gpus.num_nodes)
+
+
+def _placement(row: LogRow, gpus: _Gpus, nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return the GPUs of a running job by node; empty if the file does not say."""
+    if not nodes:
+        return ()
+    of_nodes = [_gpus_in(text) for text in row.values.get("GRES_DETAIL", "").split(";") if text]
+    if len(of_nodes) == len(nodes) and sum(of_nodes) == gpus.number:
+        return tuple((node, number) for node, number in zip(nodes, of_nodes, strict=True) if number)
+    if gpus.number % len(nodes) == 0:
+        return tuple((node, gpus.number // len(nodes)) for node in nodes)
+    return ()
+
+
+def _gpus_in(text: str) -> int:
+    """Return the GPUs in a text like gpu:a100:4(IDX:0-3)."""
+    without_indices = re.sub(r"\([^)]*\)", "", text)
+    matches = (GRES.fullmatch(part.strip()) for part in without_indices.split(","))
+    return sum(int(match[2] or 1) for match in matches if match is not None)
+
+
+# Waiting jobs
+
+
+def _pending(row: LogRow, gpus: _Gpus, now: float, notes: Counter[str]) -> Iterator[QueuedJob]:
+    """Yield a waiting job, or each waiting task of an array."""
+    name = _id(row)
+    job = _common(row, gpus, name)
+    if len(job.partitions) > 1:
+        notes["jobs may run in several partitions; only the first counts"] += 1
+    begin = _time(row, "ELIGIBLE_TIME")
+    first_word = re.split(r"[\s,:]", job.reason, maxsplit=1)[0]
+    if begin is None and first_word == "BeginTime":
+        begin = _time(row, "START_TIME")
+    job = job._replace(submitted=min(job.submitted, now), begin=begin if begin is not None and begin > now else None)
+    job = job._replace(kept_out=_kept_out(job, first_word), after=_dependency(row))
+    if first_word == "Dependency" and not job.after and not job.kept_out:
+        job = job._replace(kept_out="wait for jobs that the queue does not name")
+    array, bracket, rest = name.partition("_[")
+    if not bracket:
+        yield job
+        return
+    tasks, limit = _tasks(rest.rstrip("]"))
+    if row.has("ARRAY_LIMIT") and row.values["ARRAY_LIMIT"] != "0":
+        limit = row.count("ARRAY_LIMIT")
+    if len(tasks) > MOST_TASKS:
+        notes[f"tasks of the array {array} after the first {MOST_TASKS} left out"] += len(tasks) - MOST_TASKS
+    names = [f"{array}_{task}" for task in tasks[:MOST_TASKS]]
+    for index, task in enumerate(names):
+        before = (f"{array}_*{limit}",) if limit and index < limit else (names[index - limit],) if limit else ()
+        yield job._replace(name=task, after=(*job.after, *before))
+
+
+def _tasks(text: str) -> tuple[list[str], int | None]:
+    """Return the numbers of the waiting tasks of an array like 4-9,12%2, and how many may run at once."""
+    numbers, _, limit = text.partition("%")
+    tasks = list[str]()
+    for part in numbers.split(","):
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            tasks += map(str, range(int(first), int(last or first) + 1, int(step) if step.isdecimal() else 1))
+    return tasks, int(limit) if limit.isdecimal() else None
+
+
+def _kept_out(job: QueuedJob, reason: str) -> str:
+    """Return why a waiting job cannot start for now, whatever is free; "" if it can."""
+    if reason in HELD or "held" in job.reason:
+        return "are held"
+    if LIMITED.fullmatch(reason) and reason not in IMPOSSIBLE:
+        return f"wait because of a limit ({reason})"
+    return f"cannot start ({reason})" if reason in IMPOSSIBLE else ""
+
+
+DEPENDENCY = re.compile(r"(after\w*):([\d_*+:]+)|(singleton)")
+
+
+def _dependency(row: LogRow) -> tuple[str, ...]:
+    """Return the ids of the jobs that a job waits for: a job, a task, or an array as 12_*."""
+    names = list[str]()
+    for kind, ids, singleton in DEPENDENCY.findall(row.values.get("DEPENDENCY", "")):
+        if singleton:
+            names.append("singleton")
+        elif kind != "after":
+            names += [name.partition("+")[0] for name in ids.split(":") if name]
+    return tuple(dict.fromkeys(names))
+
+
+def _with_dependencies(jobs: Sequence[QueuedJob]) -> Iterator[QueuedJob]:
+    """Yield the jobs with the names of the jobs that they wait for. Jobs that are not in the queue have ended."""
+    arrays = dict[str, list[QueuedJob]]()
+    by_name = {job.name: job for job in jobs}
+    for job in jobs:
+        arrays.setdefault(job.name.partition("_")[0], []).append(job)
+    for job in jobs:
+        after = list[str]()
+        for name in job.after:
+            after += _names_of(name, job, by_name, arrays)
+        yield job._replace(after=tuple(dict.fromkeys(after)))
+
+
+def _names_of(
+    name: str, job: QueuedJob, by_name: Mapping[str, QueuedJob], arrays: Mapping[str, Sequence[QueuedJob]]
+) -> list[str]:
+    """Return the names of the jobs of the queue that a dependency means."""
+    if name == "singleton":
+        same = [other for other in by_name.values() if (other.user, other.job_name) == (job.user, job.job_name)]
+        return [other.name for other in same if other.submitted < job.submitted]
+    array, star, limit = name.partition("_*")
+    of_array = arrays.get(array, ())
+    if star and limit:  # the tasks of a limited array wait for the running ones
+        running = [other.name for other in of_array if other.is_running]
+        place = [other.name for other in of_array if not other.is_running].index(job.name)
+        wanted = len(running) - int(limit) + place
+        return [running[wanted]] if 0 <= wanted < len(running) else []
+    if star or name not in by_name:
+        return [other.name for other in of_array if other.name != job.name] if star or "_" not in name else []
+    return [name]

@@ -1,0 +1,193 @@
+"""Slurm's multifactor priority with EASY backfill, and the fair-share factors of users."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from polluxsim.common.errors import check_range
+from polluxsim.common.instants import sort_key
+from polluxsim.common.written import Name, Seconds, takes_settings
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
+from polluxsim.policies.contract.view import ClusterView, Decision, Traits
+from polluxsim.policies.reserving.backfill import backfilled
+from polluxsim.policies.reserving.limits import Limits
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
+from polluxsim.policies.tools.pools import ByType
+from polluxsim.policies.tools.starting import started_by
+from polluxsim.policies.tools.waiting_table import FallingOrder, Floats, WaitingTable
+from polluxsim.workloads.job import Job
+
+
+class Factors(NamedTuple):
+    """Values by which the factors of all jobs are computed."""
+
+    fair_share: Floats  # fair-share factor of each user, by index
+    highest_priority: float  # largest priority of a present job
+    num_gpus: int  # GPUs of the cluster
+
+
+@takes_settings("policy")
+@dataclass
+class Multifactor(Policy):
+    """Start whole jobs by a weighted sum of factors in [0, 1], with EASY backfill and without preemption.
+
+    The factors are the waiting time (over `max_age`), the requested GPUs (over the GPUs of the cluster), the priority
+    of the job (over the largest priority of a present job), and the fair-share factor of its user.
+
+    Parameters
+    ----------
+    age, size, priority, fair_share
+        Weights of the factors, at least 0.
+    max_age
+        Waiting time at which the age factor reaches 1 [s].
+    half_life
+        Time after which used GPU time counts half [s].
+    shares
+        Shares of users; other users have share 1.
+    overestimate
+        Limit of a job without a time limit, as a multiple of its true run time.
+    fair_tree
+        Whether the fair-share factor follows Slurm's fair tree, which is the default, or the classic formula. In the
+        fair tree, users are ranked by shares over usage, and the factor is the rank over the number of users. Users are
+        the only level of the tree: jobs have no accounts. The classic factor is 2^(−U/S). U is the user's part of the
+        used GPU time, and S is the user's part of the shares, among users with present jobs.
+
+    Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        never_preempts=True,
+        keeps_shapes=True,
+        obeys_limits=True,
+        remembers="the GPU time of each user, which counts half after `half_life`",
+    )
+
+    age: float = 1000.0
+    size: float = 0.0
+    priority: float = 1000.0
+    fair_share: float = 10_000.0
+    max_age: Seconds = 7 * 86_400.0
+    half_life: Seconds = 7 * 86_400.0
+    shares: Mapping[Name, float] = field(default_factory=dict)
+    overestimate: float = 1.0
+    fair_tree: bool = True
+    # By GPU type: reservations are on the GPUs of one type.
+    _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[str, WaitingTable] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _pools: ByType = field(default_factory=ByType, init=False, repr=False)
+    _usage: Ledger[str] = field(init=False, repr=False)  # GPU time of each user, decayed [GPU s]
+    # All users that have submitted jobs, with their indices.
+    _users: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
+        check_above_zero(**{f"shares.{name}": share for name, share in self.shares.items()})
+        for name in ("age", "size", "priority", "fair_share"):
+            check_range(f"policy.{name}", getattr(self, name), least=0)
+        self._usage = Ledger(self.half_life)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return which factors are equal for all jobs; each share must be of a user who has jobs."""
+        check_owners("policy.shares", self.shares, jobs, "user", NO_USER)
+        sentences = unless_jobs_differ(jobs, "user", "policy.fair_share has no effect") if self.fair_share else []
+        if self.priority not in (0.0, Multifactor.priority):  # no sentence about the default: few logs have priorities
+            sentences += unless_jobs_differ(jobs, "priority", "policy.priority has no effect")
+        return sentences + overestimate_without_effect(self.overestimate, jobs)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start waiting jobs in order of falling priority."""
+        self._usage.settle(view)
+        if len(view.types) == 1:
+            return self._decide(view)
+        parts = self._pools.parts(view)
+        for name, part in parts.items():
+            self._table(name).update(part)
+        fair_share = self._fair_share(view, dict.fromkeys(map(user_of, view.jobs)))
+        highest = max(self._table(name).highest_priority for name in parts)
+        decisions = {
+            name: self._backfilled(part, name, Factors(fair_share, highest, view.nominal_gpus))
+            for name, part in parts.items()
+        }
+        decision = self._pools.merge(view, decisions)
+        self._usage.follow(view, decision, user_of)
+        return self._until_it_changes(view, decision)
+
+    def _decide(self, view: ClusterView) -> Decision:
+        """Return the decision on a cluster of one GPU type."""
+        name = next(iter(view.types))
+        table = self._table(name)
+        table.update(view)
+        fair_share = self._fair_share(view, table.present_users() if not self.fair_tree else ())
+        decision = self._backfilled(view, name, Factors(fair_share, table.highest_priority, view.nominal_gpus))
+        self._usage.follow(view, decision, user_of, started_by(table, decision))
+        return self._until_it_changes(view, decision)
+
+    def _until_it_changes(self, view: ClusterView, decision: Decision) -> Decision:
+        """Return a decision with the time until which it is valid: the order of waiting jobs changes with time."""
+        return replace(decision, valid_until=inf if len(decision.allocation) == len(view.waiting) else -inf)
+
+    def _table(self, name: str) -> WaitingTable:
+        """Return the table of the jobs of a GPU type."""
+        if name not in self._tables:
+            self._tables[name] = WaitingTable(self._users)
+        return self._tables[name]
+
+    def _fair_share(self, view: ClusterView, present: Iterable[str]) -> Floats:
+        """Return the fair-share factor of each user, shape (users,); `present` users have jobs now."""
+        counted = self._users if self.fair_tree else present
+        usage = {user: self._usage.balance(user, view.time) for user in counted}
+        by_user = (fair_tree if self.fair_tree else classic_fair_share)(usage, self.shares)
+        factors = np.zeros(len(self._users))
+        for user, factor in by_user.items():
+            factors[self._users[user]] = factor
+        return factors
+
+    def _backfilled(self, view: ClusterView, name: str, factors: Factors) -> Decision:
+        """Start jobs in order of priority on the GPUs of a type. The usage of a user counts over all types."""
+        table = self._table(name)
+        limits = self._limits.setdefault(name, Limits(self.overestimate))
+        order = FallingOrder(table, lambda: self._priorities(table, view.time, factors))
+        return backfilled(view, table, order, limits, lambda job: {"multifactor": order.value(job.job_id)})
+
+    def _priorities(self, table: WaitingTable, now: float, factors: Factors) -> Floats:
+        """Return the weighted sum of the factors of each row of a table, shape (rows,)."""
+        age = np.minimum((now - table.submit_time) / self.max_age, 1.0)
+        size = table.gpus / max(factors.num_gpus, 1)
+        priority = np.zeros(len(age))
+        if factors.highest_priority > 0:
+            priority = np.maximum(table.priority, 0.0) / factors.highest_priority
+        fair_share = factors.fair_share[table.user]
+        return self.age * age + self.size * size + self.priority * priority + self.fair_share * fair_share
+
+
+def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the fair-share factor of each user: the rank by shares over usage [1/(GPU s)], over the number of users.
+
+    Users with equal values have equal ranks. A missing share is 1.
+
+    >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
+    {'ada': 0.75, 'bob': 1.0, 'eve': 0.5, 'joe': 0.5}
+    """
+    levels = {user: sort_key(shares.get(user, 1.0) / used) if used > 0 else inf for user, used in usage.items()}
+    rising = sorted(levels.values())
+    return {user: bisect_right(rising, levels[user]) / len(levels) for user in usage}
+
+
+def classic_fair_share(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
+    """Return 2^(−U/S) of each user; U and S are the user's parts of the usage and of the shares.
+
+    >>> classic_fair_share({"ada": 10.0, "bob": 0.0}, {})
+    {'ada': 0.25, 'bob': 1.0}
+    """
+    all_shares = sum(shares.get(user, 1.0) for user in usage)
+    all_used = sum(usage.values()) or 1.0
+    return {user: 2.0 ** (-(used / all_used) * all_shares / shares.get(user, 1.0)) for user, used in usage.items()}

@@ -1,0 +1,358 @@
+"""Likely causes of waits that no replay explains, with the evidence that the log has for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polluxsim.common.durations import DAY, length
+from polluxsim.logs.formats.base import Reason
+from polluxsim.logs.trace_table import TraceJob
+from polluxsim.metrics.outcomes import how_often, number_of
+
+Array = NDArray[np.float64]
+
+LEAST_SHARE = 0.05  # share of the waiting time below which a cause is not named [1]
+LEAST_TIMES = 3  # a limit that was reached less often may be chance
+LEAST_CPU_SHARE = 0.02  # share of the rows of a log below which jobs without GPUs are not named [1]
+FEW_GPUS = 0.9  # share of the GPUs of a cluster: a day whose peak use is below it hints at missing nodes [1]
+MOST_NAMES = 3  # largest number of names in a sentence
+PLANNING = ("easy", "conservative", "multifactor")
+"""Policies that plan with time limits."""
+
+
+class Cause(NamedTuple):
+    """A likely cause of waits."""
+
+    name: str  # of the kind of cause
+    share: float  # of the waiting time of all jobs that is consistent with this cause and not with busy GPUs [1]
+    sentence: str  # the cause with its evidence
+    is_symptom: bool = False  # whether the other causes may be the reason of this one
+
+
+class Use(NamedTuple):
+    """The jobs of a log that waited for a known time and held GPUs for a known time. All arrays have shape (jobs,)."""
+
+    jobs: Sequence[TraceJob]
+    submit: Array  # [s]
+    start: Array  # [s]
+    end: Array  # [s]
+    gpus: Array
+
+    @classmethod
+    def of(cls, jobs: Sequence[TraceJob]) -> Use:
+        """Return the use by the jobs whose waits and durations are known."""
+        chosen = [job for job in jobs if job.num_gpus > 0 and job.duration and (job.queueing_delay or 0.0) >= 0]
+        chosen = [job for job in chosen if job.queueing_delay is not None]
+        submit = np.array([job.submit_time for job in chosen])
+        start = submit + np.array([job.queueing_delay for job in chosen], dtype=float)
+        end = start + np.array([job.duration for job in chosen], dtype=float)
+        return cls(chosen, submit, start, end, np.array([job.num_gpus for job in chosen]))
+
+    def only(self, which: NDArray[np.bool_]) -> Use:
+        """Return the use by some of the jobs; `which` has shape (jobs,)."""
+        jobs = [self.jobs[index] for index in np.flatnonzero(which).tolist()]
+        return Use(jobs, self.submit[which], self.start[which], self.end[which], self.gpus[which])
+
+    @property
+    def peak(self) -> float:
+        """Return the largest number of GPUs in use at once."""
+        if not self.jobs:
+            return 0.0
+        _, in_use = _sums(np.concatenate([self.start, self.end]), np.concatenate([self.gpus, -self.gpus]))
+        return float(in_use.max())
+
+
+def _sums(times: Array, changes: Array) -> tuple[Array, Array]:
+    """Return the distinct times, rising, and the running sum of the changes from each time on."""
+    distinct, index = np.unique(times, return_inverse=True)
+    return distinct, np.cumsum(np.bincount(index, changes))
+
+
+def _at(times: Array, sums: Array, grid: Array) -> Array:
+    """Return running sums, which change at `times`, from each time of a grid on."""
+    index = np.searchsorted(times, grid, side="right")
+    return np.concatenate([[0.0], sums])[index]
+
+
+class WaitOccupancy:
+    """GPUs in use over time, and how long jobs wait in a given state of the cluster."""
+
+    def __init__(self, use: Use) -> None:
+        self.use = use
+        self.grid = np.unique(np.concatenate([use.submit, use.start, use.end]))
+        self.lengths = np.append(np.diff(self.grid), 0.0)
+        self.in_use = self.held_by(use)
+        self._first = np.searchsorted(self.grid, use.submit)
+        self._last = np.searchsorted(self.grid, use.start)
+        self.waiting_time = float((use.start - use.submit).sum())
+
+    def held_by(self, use: Use) -> Array:
+        """Return the GPUs that some jobs hold from each time of the grid on."""
+        return self._over_time(use.start, use.end, use.gpus)
+
+    def largest_waiting(self, use: Use) -> Array:
+        """Return the GPUs of the largest of some jobs that wait from each time of the grid on; 0 if none waits."""
+        largest = np.zeros(len(self.grid))
+        for gpus in np.unique(use.gpus):
+            has_size = use.gpus == gpus
+            waiting = self._over_time(use.submit[has_size], use.start[has_size], np.ones(int(has_size.sum())))
+            largest = np.where(waiting > 0, gpus, largest)
+        return largest
+
+    def _over_time(self, first: Array, last: Array, values: Array) -> Array:
+        times, sums = _sums(np.concatenate([first, last]), np.concatenate([values, -values]))
+        return _at(times, sums, self.grid)
+
+    def wait_while(self, which: NDArray[np.bool_], holds: NDArray[np.bool_]) -> float:
+        """Return how long some jobs wait in all while a condition holds [job s].
+
+        `which` has shape (jobs,), and `holds` has the condition from each time of the grid on.
+        """
+        passed = np.concatenate([[0.0], np.cumsum(self.lengths * holds)])
+        return float((passed[self._last[which]] - passed[self._first[which]]).sum())
+
+
+def likely_causes(jobs: Sequence[TraceJob], gpus: int, left_out: Mapping[str, int]) -> list[Cause]:
+    """Return the likely causes of the waits of a log, those with the largest share of the waiting time first.
+
+    Symptoms, like idle GPUs, follow the causes.
+
+    `gpus` is the size of the cluster of the replay, and `left_out` has the number of rows of the log that are not jobs
+    of the trace, by reason.
+    """
+    causes: list[Cause] = []
+    use = Use.of(jobs)
+    if use.jobs and (use.start > use.submit).any():
+        occupancy = WaitOccupancy(use)
+        causes += _limits(occupancy, gpus, "users", lambda job: job.user)
+        causes += _limits(occupancy, gpus, "QOS", lambda job: job.qos)
+        causes += _partitions(occupancy, gpus)
+        causes += _without_gpus(occupancy, gpus, len(jobs), left_out)
+        causes += _more_gpus(occupancy, gpus)
+        causes += _fewer_gpus(occupancy, gpus)
+        causes += _idle(occupancy, gpus)
+    causes += _held_back(jobs)
+    return sorted(causes, key=lambda cause: (cause.is_symptom, -cause.share))
+
+
+def inferred_user_limit(jobs: Sequence[TraceJob], gpus: int) -> int | None:
+    """Return the limit on the GPUs of each user that a log hints at; None if it hints at none.
+
+    The limit is the largest number of GPUs that users held at once, among users who waited at this number while enough
+    GPUs were idle. If these users have different numbers, the one with the longest waiting time counts. There is no
+    limit if a job has more GPUs, or if less than half of this waiting time belongs to the number.
+
+    `gpus` is the size of the cluster.
+    """
+    use = Use.of(jobs)
+    if not use.jobs or not (use.start > use.submit).any():
+        return None
+    occupancy = WaitOccupancy(use)
+    limited = _owners_at_limit(occupancy, gpus, np.array([job.user or "" for job in use.jobs]))
+    total = sum(owner.waited for owner in limited.values())
+    if not limited or total / occupancy.waiting_time < LEAST_SHARE:
+        return None
+    waited: dict[int, float] = {}
+    for owner in limited.values():
+        waited[int(owner.largest)] = waited.get(int(owner.largest), 0.0) + owner.waited
+    limit = max(waited, key=waited.__getitem__)
+    if waited[limit] < total / 2 or max(job.num_gpus for job in jobs) > limit:
+        return None
+    return limit
+
+
+class AtLimit(NamedTuple):
+    """An owner of jobs that waited while the owner held its largest number of GPUs and enough GPUs were idle."""
+
+    waited: float  # waiting time of its jobs at these times [job s]
+    largest: float  # largest number of GPUs held at once
+    times: int  # how often the owner reached it
+
+
+def _owners_at_limit(occupancy: WaitOccupancy, gpus: int, owners: NDArray[np.str_]) -> dict[str, AtLimit]:
+    """Return the owners that seem to have a limit, by name. `owners` of the jobs has shape (jobs,); "" is no owner."""
+    use = occupancy.use
+    limited: dict[str, AtLimit] = {}
+    for name in dict.fromkeys(owners.tolist()):
+        if not name:
+            continue
+        is_own = owners == name
+        gpus_held = occupancy.held_by(use.only(is_own))
+        largest = float(gpus_held.max())
+        waited = 0.0
+        times = 0
+        for size in np.unique(use.gpus[is_own]):
+            at_limit = (gpus_held + size > largest) & (gpus - occupancy.in_use >= size)
+            waited += occupancy.wait_while(is_own & (use.gpus == size), at_limit)
+        reached = gpus_held == largest
+        times = int((reached[1:] & ~reached[:-1]).sum()) + int(reached[0])
+        if times >= LEAST_TIMES and waited > 0:
+            limited[name] = AtLimit(waited, largest, times)
+    return limited
+
+
+def _limits(occupancy: WaitOccupancy, gpus: int, kind: str, owner: Callable[[TraceJob], str | None]) -> Iterator[Cause]:
+    """Yield limits of users or QOS: jobs wait while their owner holds its largest number and enough GPUs are idle."""
+    owners = np.array([owner(job) or "" for job in occupancy.use.jobs])
+    distinct = [name for name in dict.fromkeys(owners.tolist()) if name]
+    if len(distinct) < 2 and kind != "users":
+        return  # a single QOS is the cluster
+    limited = _owners_at_limit(occupancy, gpus, owners)
+    share = sum(at_limit.waited for at_limit in limited.values()) / occupancy.waiting_time
+    if share < LEAST_SHARE:
+        return
+    most = sorted(limited, key=lambda name: -limited[name].waited)[:MOST_NAMES]
+    words = ", ".join(
+        f"{name} {limited[name].largest:g} GPUs (reached {how_often(limited[name].times)})" for name in most
+    )
+    yield Cause(
+        f"limits of {kind}",
+        share,
+        f"limits of {kind}: in {percent(share)} of the waiting time, enough GPUs were idle, and the owner of the job "
+        f"held as many GPUs as it ever did; {len(limited)} of {len(distinct)} {kind}, like {words}",
+    )
+
+
+def _partitions(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
+    """Yield pooled partitions: jobs wait while their partition is full and enough GPUs of other partitions are idle."""
+    use = occupancy.use
+    partitions = np.array([job.partition or "" for job in use.jobs])
+    distinct = [name for name in dict.fromkeys(partitions.tolist()) if name]
+    if len(distinct) < 2:
+        return
+    total = 0.0
+    words = []
+    for name in distinct:
+        is_own = partitions == name
+        part = use.only(is_own)
+        gpus_held = occupancy.held_by(part)
+        largest = float(gpus_held.max())
+        is_full = gpus_held + occupancy.largest_waiting(part) > largest
+        for size in np.unique(part.gpus):
+            has_room = is_full & (gpus - occupancy.in_use >= size)
+            total += occupancy.wait_while(is_own & (use.gpus == size), has_room)
+        wait = float((part.start - part.submit).mean())
+        words.append(f"{name} (at most {largest:g} GPUs at once, mean wait {length(wait)})")
+    share = total / occupancy.waiting_time
+    if share >= LEAST_SHARE:
+        yield Cause(
+            "partitions",
+            share,
+            f"partitions that the replay pools: in {percent(share)} of the waiting time, the partition of the job was "
+            f"full and enough GPUs of other partitions were idle; {', '.join(words[:MOST_NAMES])}; "
+            "replay one partition with --partition NAME",
+        )
+
+
+def _without_gpus(occupancy: WaitOccupancy, gpus: int, num_jobs: int, left_out: Mapping[str, int]) -> Iterator[Cause]:
+    """Yield jobs without GPUs, which the import leaves out, if jobs wait although enough GPUs are idle."""
+    count = left_out.get(Reason.NO_GPU, 0)
+    share = count / (num_jobs + sum(left_out.values()))
+    if share >= LEAST_CPU_SHARE:
+        idle = _idle_share(occupancy, gpus)
+        yield Cause(
+            "jobs without GPUs",
+            idle * share,
+            f"jobs without GPUs: the import left out {number_of(count, 'row')} of them, {percent(share)} of the log; "
+            "they may hold the nodes or the CPUs that jobs with GPUs wait for",
+        )
+
+
+def _idle_share(occupancy: WaitOccupancy, gpus: int) -> float:
+    """Return the share of the waiting time in which even the largest waiting job would have had enough GPUs."""
+    everything = np.ones(len(occupancy.use.jobs), dtype=bool)
+    has_room = gpus - occupancy.in_use >= occupancy.largest_waiting(occupancy.use)
+    return occupancy.wait_while(everything, has_room) / occupancy.waiting_time
+
+
+def _idle(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
+    """Yield waits with idle GPUs, for whatever reason."""
+    share = _idle_share(occupancy, gpus)
+    if share >= LEAST_SHARE:
+        is_empty = occupancy.in_use == 0
+        empty = occupancy.wait_while(np.ones(len(occupancy.use.jobs), dtype=bool), is_empty) / occupancy.waiting_time
+        words = f"; in {percent(empty)} of it no job ran at all" if empty >= LEAST_SHARE else ""
+        yield Cause(
+            "idle GPUs",
+            share,
+            f"jobs wait although GPUs are idle: in {percent(share)} of the waiting time, even the largest waiting job "
+            f"had enough idle GPUs{words}; holds, licences, reservations or a limit of the scheduler may stop it",
+            is_symptom=True,
+        )
+
+
+def _more_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
+    """Yield that more GPUs were in use at once than the replay has."""
+    peak = float(occupancy.in_use.max())
+    if peak > gpus:
+        busy = occupancy.in_use > gpus
+        share = float((occupancy.lengths * busy).sum() / occupancy.lengths.sum())
+        yield Cause(
+            "more GPUs",
+            1.0 if share >= LEAST_SHARE else share,
+            f"more GPUs than the {gpus} of the replay: up to {peak:g} were in use at once, and more than {gpus} in "
+            f"{percent(share)} of the time",
+        )
+
+
+def _fewer_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
+    """Yield days on which jobs wait and the peak of GPUs in use is far below the GPUs of the cluster."""
+    grid = occupancy.grid
+    in_use = occupancy.in_use
+    is_waiting = occupancy.largest_waiting(occupancy.use) > 0
+    day = np.floor(grid / DAY).astype(int)
+    peaks = np.zeros(day.max() + 1)
+    np.maximum.at(peaks, day, in_use)
+    waited = np.bincount(day, is_waiting * occupancy.lengths, minlength=len(peaks))
+    has_wait = waited > DAY / 24
+    few = has_wait & (peaks < FEW_GPUS * gpus)
+    if not few.any():
+        return
+    everything = np.ones(len(occupancy.use.jobs), dtype=bool)
+    on_few = occupancy.wait_while(everything, few[day]) / occupancy.waiting_time
+    if on_few < LEAST_SHARE:
+        return
+    yield Cause(
+        "fewer GPUs",
+        on_few,
+        f"fewer GPUs than the {gpus} of the replay: on {number_of(int(few.sum()), 'day')} of {int(has_wait.sum())} "
+        f"with waiting jobs, at most {peaks[few].max():g} GPUs were in use at once, with {percent(on_few)} of the "
+        "waiting time; nodes may have been down or reserved",
+        is_symptom=True,
+    )
+
+
+def without_limits(count: int, num_jobs: int, policy: str) -> str:
+    """Return a sentence on the jobs without a time limit under a policy that plans with limits."""
+    return (
+        f"{count:,} of {number_of(num_jobs, 'job')} have no time limit, and {policy} plans with limits: for these jobs "
+        "it knows the true run time, which backfills better than a real cluster"
+    )
+
+
+def _held_back(jobs: Sequence[TraceJob]) -> Iterator[Cause]:
+    """Yield jobs that a dependency, a begin time or the limit of their array held back."""
+    delays = [job.eligibility_delay for job in jobs if job.eligibility_delay]
+    in_arrays = sum(job.array_limit is not None for job in jobs)
+    words = []
+    if delays:
+        words.append(
+            f"{number_of(len(delays), 'job')} became eligible {length(float(np.mean(delays)))} late on average"
+        )
+    if in_arrays:
+        words.append(f"{number_of(in_arrays, 'job')} are in arrays with a limit")
+    if words:
+        yield Cause("dependencies and holds", 0.0, f"dependencies, begin times or limits of arrays: {'; '.join(words)}")
+
+
+def percent(share: float) -> str:
+    """Return a share as text.
+
+    >>> percent(0.845), percent(0.004)
+    ('84 %', '0.4 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"

@@ -1,0 +1,99 @@
+"""Sections of an answer about a log: partitions with replays of their own, and their nodes from a list of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, listed
+from polluxsim.logs.site.nodes import NodeGroup, NodeList, read_nodes
+from polluxsim.logs.trace_table import TraceJob
+from polluxsim.metrics.outcomes import number_of
+from polluxsim.studies.log_selection import partitions_of
+
+
+class Section(NamedTuple):
+    """Jobs of a log that are replayed together, on nodes of their own."""
+
+    partition: str | None  # the partition of the jobs, or several with commas between them; None for all jobs
+    nodes: int | None = None  # None if the number must be inferred from the log
+    gpus_per_node: int | None = None  # None for the number that the command has
+    sentences: Sequence[str] = ()  # on the nodes, and on partitions that share nodes
+
+
+def sections_of_log(jobs: Sequence[TraceJob]) -> list[Section]:
+    """Return a section for each partition of a log; one for all jobs if the log has fewer than two partitions."""
+    partitions = partitions_of(jobs)
+    if len(partitions) < 2:
+        return [Section(None)]
+    return [Section(name) for name in partitions]
+
+
+def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[Section]:
+    """Return the sections of a log whose nodes are listed in a file, as `polluxsim log nodes` reads it.
+
+    Partitions that share nodes are one section, in which each job may use all of these nodes.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is no list of nodes, if it has no partition of the log, or if the nodes of a section differ in their
+        number of GPUs.
+    """
+    listed_nodes = read_nodes(path)
+    in_log = partitions_of(jobs)
+    if not listed_nodes.partitions() or not in_log:
+        return [_section(listed_nodes, None, listed_nodes.groups)]
+    sections = [_section(listed_nodes, names, groups) for names, groups in _with_common_nodes(listed_nodes, in_log)]
+    if not sections:
+        there = listed(listed_nodes.partitions())
+        raise InvalidInputError(
+            f"{path}: the nodes are in partition {there}, and the jobs of the log in {listed(in_log)}; give the nodes "
+            "of the same cluster"
+        )
+    missing = [name for name in in_log if name not in listed_nodes.partitions()]
+    if missing:
+        count = number_of(sum(job.partition in missing for job in jobs), "job")
+        left_out = f"left out: {count} of partition {listed(missing)}, which {path.name} does not have"
+        sections[0] = sections[0]._replace(sentences=[left_out, *sections[0].sentences])
+    return sections
+
+
+def _with_common_nodes(nodes: NodeList, in_log: Sequence[str]) -> Iterator[tuple[list[str], list[NodeGroup]]]:
+    """Yield the partitions of a log that share nodes, with the nodes of all of them, set by set."""
+    left = [name for name in in_log if name in nodes.partitions()]
+    while left:
+        groups = _reachable(nodes, left[0])
+        names = [name for name in left if any(name in group.partitions for group in groups)]
+        left = [name for name in left if name not in names]
+        yield names, groups
+
+
+def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
+    """Return the nodes of a partition, and of all partitions that share nodes with it, and so on."""
+    inside = {partition}
+    while True:
+        groups = [group for group in nodes.groups if inside & set(group.partitions)]
+        larger = inside.union(*(group.partitions for group in groups))
+        if larger == inside:
+            return groups
+        inside = larger
+
+
+def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[NodeGroup]) -> Section:
+    """Return the section of partitions on groups of nodes; all jobs without names."""
+    number = sum(len(group.nodes) for group in groups)
+    sizes = sorted({group.gpus for group in groups})
+    whose = f"partition {', '.join(names)}" if names else "the cluster"
+    if len(sizes) > 1:
+        raise InvalidInputError(
+            f"{nodes.source}: the nodes of {whose} have {' and '.join(map(str, sizes))} GPUs, and a replay has equal "
+            "nodes; choose a number with --nodes and --gpus-per-node"
+        )
+    cluster = f"{number_of(number, 'node')} of {number_of(sizes[0], 'GPU')}"
+    sentences = [f"{whose} has {cluster}, according to {nodes.source}"]
+    if names and len(names) > 1:
+        sentences = [f"partitions {' and '.join(names)} share nodes and are pooled: each job may use all {cluster}, "
+                     f"according to {nodes.source}"]  # fmt: skip
+    return Section(",".join(names) if names else None, number, sizes[0], sentences)

@@ -1,0 +1,176 @@
+"""Part of a log: the jobs of one partition, and the jobs of one user or QOS among them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean, listed
+from polluxsim.common.files import appearing_whole
+from polluxsim.logs.trace_table import TraceJob
+from polluxsim.metrics.outcomes import number_of
+from polluxsim.records.results import JobRecord
+from polluxsim.studies.causes import Use
+from polluxsim.studies.logged_jobs import logged_jobs
+
+MOST_NAMES = 4  # largest number of partitions that a sentence names
+
+
+class Owner(NamedTuple):
+    """The jobs that an answer is about: those of a user, of a QOS, or of both. None for any."""
+
+    user: str | None = None
+    qos: str | None = None
+
+    @property
+    def is_everybody(self) -> bool:
+        """Return whether the answer is about all jobs."""
+        return self.user is None and self.qos is None
+
+    def has(self, job: TraceJob | JobRecord) -> bool:
+        """Return whether the answer is about a job."""
+        return self.user in (None, job.user) and self.qos in (None, job.qos)
+
+    def check(self, jobs: Iterable[TraceJob], partition: str | None) -> None:
+        """Raise InvalidConfigError if no job of the log, or of its partition, has the user or the QOS."""
+        jobs = list(jobs)
+        place = "the log" if partition is None else f"partition {partition}"
+        _check_name("--user", self.user, {job.user for job in jobs if job.user}, place)
+        _check_name("--qos", self.qos, {job.qos for job in jobs if job.qos}, place)
+        if not any(map(self.has, jobs)):
+            raise InvalidConfigError(f"no job of {place} has both --user {self.user} and --qos {self.qos}; give one")
+
+    def __str__(self) -> str:
+        words = [f"{noun} {name}" for noun, name in zip(("user", "QOS"), self, strict=True) if name is not None]
+        return " and ".join(words) or "all jobs"
+
+
+def _check_name(option: str, name: str | None, names: set[str], place: str = "the log") -> None:
+    """Raise InvalidConfigError if the name of an option is not among the names of the jobs of a place."""
+    if name is None or name in names:
+        return
+    if not names:
+        raise InvalidConfigError(f"{option} is {name!r}, but {place} does not have these names; leave it out")
+    choices = listed(sorted(names)[:20])
+    hint = did_you_mean(name, names)
+    raise InvalidConfigError(f"{option} is {name!r}, which no job of {place} has; {place} has {choices}{hint}")
+
+
+def partitions_of(jobs: Iterable[TraceJob]) -> list[str]:
+    """Return the names of the partitions of jobs, in order of their first job."""
+    return list(dict.fromkeys(job.partition for job in jobs if job.partition))
+
+
+def chosen_partitions(text: str, jobs: Iterable[TraceJob]) -> list[str]:
+    """Return the partitions of a text, which has commas between several ones.
+
+    Raise InvalidConfigError if no job has one of them.
+    """
+    known = set(partitions_of(jobs))
+    names = [text] if text in known else text.split(",")
+    for name in names:
+        _check_name("--partition", name, known)
+    return names
+
+
+def write_partition(log: Path, partitions: Sequence[str], folder: Path) -> Path:
+    """Write the jobs of some partitions of a log as a log in a folder, and return its path.
+
+    All other properties of the log, like the instant of second 0, stay as they are.
+    """
+    with log.open("rb") as file:
+        table = pq.read_table(file)
+    chosen = table.filter(pc.is_in(table["partition"], pa.array(partitions, pa.string())))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"partition-{file_name(','.join(partitions))}.parquet"
+    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(chosen, file)
+    return path
+
+
+def file_name(partition: str) -> str:
+    """Return a file name for a partition; distinct partitions have distinct names.
+
+    >>> file_name("gpu-a100"), file_name("a/b") == file_name("a:b")
+    ('gpu-a100', False)
+    """
+    plain = re.sub(r"[^\w.-]+", "_", partition)
+    if plain == partition:
+        return plain
+    return f"{plain}-{hashlib.sha256(partition.encode()).hexdigest()[:6]}"
+
+
+def largest_use(jobs: Sequence[TraceJob]) -> int:
+    """Return the largest number of GPUs in use at once in a log [GPUs]; 0 if no job has a known start and end."""
+    return ceil(Use.of(jobs).peak)
+
+
+def uses_by_partition(jobs: Sequence[TraceJob]) -> Mapping[str, int]:
+    """Return the largest number of GPUs in use at once in each partition of a log [GPUs]."""
+    by_name: dict[str, list[TraceJob]] = {name: [] for name in partitions_of(jobs)}
+    for job in jobs:
+        if job.partition:
+            by_name[job.partition].append(job)
+    return {name: largest_use(jobs_of_partition) for name, jobs_of_partition in by_name.items()}
+
+
+def pooled(jobs: Sequence[TraceJob]) -> Iterator[str]:
+    """Yield a sentence on the partitions that a replay pools, if the log has several."""
+    uses = uses_by_partition(jobs)
+    if len(uses) < 2:
+        return
+    types: dict[str, set[str]] = {name: set() for name in uses}
+    for job in jobs:
+        if job.partition and job.gpu_type:
+            types[job.partition].add(job.gpu_type)
+    words = []
+    for name in sorted(uses, key=lambda name: -uses[name])[:MOST_NAMES]:
+        kinds = f" of type {'|'.join(sorted(types[name]))}" if types[name] else ""
+        words.append(f"{name} with at most {uses[name]} GPUs{kinds} in use at once")
+    more = f", and {len(uses) - MOST_NAMES} more" if len(uses) > MOST_NAMES else ""
+    yield (
+        f"pooled: the log has {len(uses)} partitions, and this replay lets every job use the GPUs of all of them: "
+        f"{', '.join(words)}{more}; --partition NAME replays one partition"
+    )
+
+
+class Part(NamedTuple):
+    """The jobs of a log that are replayed together."""
+
+    log: Path  # with only these jobs
+    jobs: Mapping[str, TraceJob]  # by their names in replays
+    sentences: Sequence[str]  # on partitions that are pooled
+
+    def nodes(self, gpus_per_node: int) -> tuple[int, str]:
+        """Return the nodes for the largest number of GPUs in use at once, and a sentence that says so.
+
+        Raise InvalidInputError if no job has a start and an end.
+        """
+        gpus = largest_use(list(self.jobs.values()))
+        if not gpus:
+            problem = "no job has a start and an end, so the nodes cannot be inferred; give their number"
+            raise InvalidInputError(f"{self.log}: {problem}")
+        nodes = ceil(gpus / gpus_per_node)
+        cluster = f"{number_of(nodes, 'node')} of {number_of(gpus_per_node, 'GPU')}"
+        return nodes, f"inferred from the log: at most {gpus} GPUs were in use at once, so the cluster has {cluster}"
+
+
+def part_of(log: Path, partition: str | None, folder: Path) -> Part:
+    """Return the jobs of a partition of a log, written as a log into a folder; all jobs of the log without a partition.
+
+    Commas separate several partitions, which are pooled. Raise InvalidConfigError if the log lacks a partition.
+    """
+    jobs = logged_jobs(log)
+    if partition is None:
+        return Part(log, jobs, list(pooled(list(jobs.values()))))
+    names = chosen_partitions(partition, jobs.values())
+    own = write_partition(log, names, folder)
+    return Part(own, logged_jobs(own), [])

@@ -1,0 +1,90 @@
+"""An independent simulation of FIFO and EASY under limits by user and QOS, without code of the package.
+
+A job starts only if all limits allow it beside the jobs that run now. A job that a limit stops is skipped: it gets no
+reservation, and later jobs start as if it were absent. All other rules are those of `packed_cluster`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.policies.packed_cluster import add, fit, parts_of, reservation
+
+
+class Job(NamedTuple):
+    """A job; its number in the list is its order of submission."""
+
+    user: str
+    qos: str
+    submit: int  # [s]
+    gpus: int
+    duration: int  # [s]
+    limit: int  # longest run time [s], at least the duration
+
+
+class Limits(NamedTuple):
+    """The limits of a QOS, or of all jobs; None for no limit."""
+
+    qos: str | None  # None for all jobs
+    user_gpus: int | None
+    user_jobs: int | None
+    gpus: int | None
+    jobs: int | None
+
+
+def may_start(job: Job, running: list[Job], limits: list[Limits]) -> bool:
+    """Return whether all limits allow a job to start beside the running jobs."""
+    for limit in limits:
+        if limit.qos not in (None, job.qos):
+            continue
+        counted = [other for other in running if limit.qos in (None, other.qos)]
+        of_user = [other for other in counted if other.user == job.user]
+        for jobs, most_gpus, most_jobs in (
+            (of_user, limit.user_gpus, limit.user_jobs),
+            (counted, limit.gpus, limit.jobs),
+        ):
+            if most_gpus is not None and sum(other.gpus for other in jobs) + job.gpus > most_gpus:
+                return False
+            if most_jobs is not None and len(jobs) + 1 > most_jobs:
+                return False
+    return True
+
+
+def start_times(jobs: list[Job], sizes: list[int], limits: list[Limits], *, backfill: bool) -> list[int]:
+    """Return the start of each job [s] on nodes with the given GPUs."""
+    free = list(sizes)
+    parts = [parts_of(job.gpus, sizes) for job in jobs]
+    starts: dict[int, int] = {}
+    running: dict[int, dict[int, int]] = {}  # GPUs by node of each running job
+    time = 0
+    while len(starts) < len(jobs):
+        for number in [number for number in running if starts[number] + jobs[number].duration <= time]:
+            add(free, running.pop(number), 1)
+        head = None  # start and free GPUs of the reservation
+        for number, job in enumerate(jobs):
+            if number in starts or job.submit > time:
+                continue
+            if not may_start(job, [jobs[other] for other in running], limits):
+                continue
+            chosen = fit(parts[number], free)
+            if head is not None:
+                reserved_start, spare = head
+                if time + job.limit > reserved_start:
+                    chosen = fit(parts[number], [min(pair) for pair in zip(free, spare, strict=True)])
+                    if chosen is not None:
+                        add(spare, chosen, -1)
+            elif chosen is None:
+                if not backfill:
+                    break
+                ends = {other: starts[other] + jobs[other].limit for other in running}
+                head = reservation(time, parts[number], free, ends, running)
+                continue
+            if chosen is not None:
+                starts[number] = time
+                running[number] = chosen
+                add(free, chosen, -1)
+        # Between arrivals and ends, no further job may start: a later start only ends later.
+        ends_now = [starts[number] + jobs[number].duration for number in running]
+        times = [moment for moment in (*ends_now, *(job.submit for job in jobs)) if moment > time]
+        time = min(times, default=time)
+    return [starts[number] for number in range(len(jobs))]
