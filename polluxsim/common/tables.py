@@ -162,8 +162,11 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow.parquet as pq  # noqa: PLC0415  (slow to load, and not needed for CSV)
+    from polluxsim.common.parquet import read_parquet  # noqa: PLC0415  (slow to load, and not needed for CSV)
 
-    with reading_parquet(path), path.open("rb") as file:  # pyarrow takes only names in UTF-8
-        records = pq.read_table(file).to_pylist()
+    with reading_parquet(path):
+        table = read_parquet(path)
+        if len(set(table.column_names)) != table.num_columns:
+            raise ValueError("a column name twice")
+        records = table.to_pylist()
     yield from (Row(path, number, record) for number, record in enumerate(records, start=1))

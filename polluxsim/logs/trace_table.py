@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from polluxsim.common.dates import Origin
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.parquet import read_parquet
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
@@ -179,11 +180,12 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
-    with reading_parquet(path, "cannot be read", remedy=""), path.open("rb") as file:
-        present = pq.read_schema(file).names
+    with reading_parquet(path, "cannot be read", remedy=""):
+        with path.open("rb") as file:  # pyarrow takes only names in UTF-8
+            present = pq.read_schema(file).names
         known = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
         schema = pa.schema([(column.name, column.kind) for column in known if column.name in TraceJob._fields])
-        table = pq.read_table(file, columns=schema.names).cast(schema)
+        table = read_parquet(path, schema.names).select(schema.names).cast(schema)
         table.validate(full=True)
     columns = {
         name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])

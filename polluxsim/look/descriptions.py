@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from polluxsim.common.parquet import read_parquet
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.records.folders import SWEEP_FILE, info_of
 from polluxsim.records.results import BeforeRun
@@ -119,8 +118,7 @@ def print_remarks(folders: Sequence[Path]) -> None:
 
 def print_without_effect(sweep: Path) -> None:
     """Print on standard error the settings that had no effect in the runs of a complete sweep."""
-    with (sweep / SWEEP_FILE).open("rb") as file:
-        names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
+    names = read_parquet(sweep / SWEEP_FILE, ["folder"])["folder"].to_pylist()
     infos = {name: info_of(sweep / name) for name in names}
     _print(from_before(map(before_run_in, infos.values())))
     _print(without_effect(infos.items()))
@@ -182,8 +180,7 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
         most = config["cluster"].get("num_nodes")
         if least is None or most is None or least == most:
             continue
-        with (folder / "rounds.parquet").open("rb") as file:
-            nodes = pq.read_table(file, columns=["nodes"])["nodes"].to_pylist()
+        nodes = read_parquet(folder / "rounds.parquet", ["nodes"])["nodes"].to_pylist()
         if nodes and max(nodes) <= least:
             yield (
                 f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from polluxsim.common.parquet import read_parquet
 from polluxsim.common.policy_names import POLICY_NAMES
 from polluxsim.common.tables import reading_parquet
 from polluxsim.records.storage import RUN_FILE, flat
@@ -60,9 +59,8 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     table = folder / SWEEP_FILE
     if not table.is_file():
         return runs
-    # An open file, because pyarrow takes only names in UTF-8.
-    with reading_parquet(table, "not the table of a sweep", remedy=REWRITTEN), table.open("rb") as file:
-        names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
+    with reading_parquet(table, "not the table of a sweep", remedy=REWRITTEN):
+        names = read_parquet(table, ["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 

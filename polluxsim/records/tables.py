@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
+from polluxsim.common.parquet import read_parquet
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
@@ -121,9 +122,7 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
     schema = schema_of(record_type)
     with reading_parquet(path, "not a table of a polluxsim run", remedy=f"; {REMEDY}"):
-        # An open file, because pyarrow takes only names in UTF-8. `read_table` loads pandas.
-        with path.open("rb") as file, pq.ParquetFile(file) as parquet:
-            table = _completed(parquet.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        table = _completed(read_parquet(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]

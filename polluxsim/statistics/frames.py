@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.common.files import printable
-from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
+from polluxsim.common.parquet import read_parquet
+from polluxsim.metrics.declared import Metric, declare, declared_in, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.folders import POLICY_ENTRY, policy_name, run_folders
 from polluxsim.records.storage import Run, flat, read_info, read_run
@@ -194,8 +195,7 @@ def _dataset(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
     try:
-        with path.open("rb") as file:  # pyarrow takes only names in UTF-8
-            return pd.read_parquet(file)
+        return frame_of_table(read_parquet(path))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInputError(
             f"{path}: not a Parquet dataset ({str(error).splitlines()[0]}); give another file"

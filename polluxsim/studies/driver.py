@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.common.files import appearing_whole, lock
+from polluxsim.common.parquet import read_parquet
 from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
@@ -62,8 +63,7 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
     times: list[dict[str, Any]] = []
     for row, entry in zip(rows, entries, strict=True):
-        with (entry.folder / "timing.parquet").open("rb") as file:
-            timing = pq.read_table(file, columns=["phase", "seconds"])
+        timing = read_parquet(entry.folder / "timing.parquet", ["phase", "seconds"])
         totals = timing.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
         by_phase = {total["phase"]: total["seconds_sum"] for total in sorted(totals, key=lambda each: each["phase"])}
         times.append({"folder": row["folder"], "key": row["key"], **by_phase})

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean, listed
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.parquet import read_parquet
 from polluxsim.logs.trace_table import TraceJob
 from polluxsim.metrics.outcomes import number_of
 from polluxsim.records.results import JobRecord
@@ -86,8 +87,7 @@ def write_partition(log: Path, partitions: Sequence[str], folder: Path) -> Path:
 
     All other properties of the log, like the instant of second 0, stay as they are.
     """
-    with log.open("rb") as file:
-        table = pq.read_table(file)
+    table = read_parquet(log)
     chosen = table.filter(pc.is_in(table["partition"], pa.array(partitions, pa.string())))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"partition-{file_name(','.join(partitions))}.parquet"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.parquet import read_parquet
 from polluxsim.models.profile import Profile
 from polluxsim.records.folders import policy_name
 from polluxsim.records.storage import Run, read_run
@@ -116,8 +116,7 @@ class Made(NamedTuple):
 
     def jobs(self) -> pd.DataFrame:
         """Return the table of jobs."""
-        with (self.folder / "jobs.parquet").open("rb") as file:
-            table: pd.DataFrame = pq.read_table(file).to_pandas()
+        table: pd.DataFrame = read_parquet(self.folder / "jobs.parquet").to_pandas()
         return table
 
     def jcts(self) -> dict[str, float]:
