@@ -1,9 +1,8 @@
-"""Parquet files are read without threads that still hold the file when the call returns."""
+"""Parquet files are read without file objects of Python."""
 
 from __future__ import annotations
 
-import weakref
-from io import FileIO
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,23 +14,27 @@ from polluxsim.common.parquet import read_parquet
 from polluxsim.common.tables import read_rows
 
 
-def test_no_thread_holds_the_file_after_the_table_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pyarrow.parquet.read_table` fails this test, and processes that ended meanwhile were aborted."""
+def test_no_thread_of_pyarrow_holds_a_python_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file object of Python that pyarrow's threads release while the process ends aborts the process."""
     path = tmp_path / "table.parquet"
-    pq.write_table(pa.table({f"c{number}": list(range(1000)) for number in range(8)}), path, row_group_size=50)
-    opened: list[weakref.ref[FileIO]] = []
+    pq.write_table(pa.table({"a": [1]}), path)
+    sources: list[object] = []
+    parquet_file = pq.ParquetFile
 
-    def open_and_note(path: Path, mode: str) -> FileIO:
-        file = FileIO(path, mode)
-        opened.append(weakref.ref(file))
-        return file
+    def note_source(source: object) -> pq.ParquetFile:
+        sources.append(source)
+        return parquet_file(source)
 
-    monkeypatch.setattr(Path, "open", open_and_note)
-    held = 0
-    for _ in range(100):
-        read_parquet(path)
-        held += opened[-1]() is not None
-    assert (len(opened), held) == (100, 0)
+    monkeypatch.setattr(pq, "ParquetFile", note_source)
+    assert read_parquet(path).to_pydict() == {"a": [1]}
+    assert [type(source) for source in sources] == [pa.OSFile]
+
+
+def test_a_name_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"t\xe4ble.parquet")
+    with path.open("wb") as file:
+        pq.write_table(pa.table({"a": [1]}), file)
+    assert read_parquet(path).to_pydict() == {"a": [1]}
 
 
 def test_columns_that_the_file_lacks_are_left_out(tmp_path: Path) -> None:

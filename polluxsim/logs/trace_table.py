@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from polluxsim.common.dates import Origin
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
-from polluxsim.common.parquet import read_parquet
+from polluxsim.common.parquet import read_parquet, read_schema
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
@@ -122,8 +122,8 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
-    with reading_parquet(path), path.open("rb") as file:  # pyarrow takes only names in UTF-8
-        schema = pq.read_schema(file)
+    with reading_parquet(path):
+        schema = read_schema(path)
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
@@ -181,8 +181,7 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
     with reading_parquet(path, "cannot be read", remedy=""):
-        with path.open("rb") as file:  # pyarrow takes only names in UTF-8
-            present = pq.read_schema(file).names
+        present = read_schema(path).names
         known = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
         schema = pa.schema([(column.name, column.kind) for column in known if column.name in TraceJob._fields])
         table = read_parquet(path, schema.names).select(schema.names).cast(schema)

@@ -12,6 +12,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def _open_xz(path: Path) -> BinaryIO:
 def _open_zstandard(path: Path) -> BinaryIO:
     import pyarrow as pa  # noqa: PLC0415  (slow to load, and only needed for this compression)
 
-    stream = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    stream = pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
     return io.BufferedReader(cast("io.RawIOBase", stream))
 
 
