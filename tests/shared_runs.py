@@ -68,17 +68,17 @@ class SharedRuns:
 def count_default_runs(root: Path, patch: pytest.MonkeyPatch) -> None:
     """Write a line to `DEFAULT_RUNS` for each simulation of the default run in this process, under any policy."""
     default = composed({}, {}, 0).config
-    start = Execution.start
+    begin = Execution._begin
 
-    def start_and_count(execution: Execution) -> Any:
-        config = execution.info(None)["config"]
+    def begin_and_count(execution: Execution) -> Any:
+        config = execution.spec.config
         test = os.environ.get("PYTEST_CURRENT_TEST", "")
         if config == default | {"policy": config["policy"]} and not test.startswith(OWN_EXAMPLES):
             with (root / DEFAULT_RUNS).open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(config['policy'], sort_keys=True)}\t{test}\n")
-        return start(execution)
+        return begin(execution)
 
-    patch.setattr(Execution, "start", start_and_count)
+    patch.setattr(Execution, "_begin", begin_and_count)
 
 
 def default_run_counts(root: Path) -> dict[str, list[str]]:

@@ -172,10 +172,11 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,
     ):
-        result, summary = execution.simulate(stop_if_interrupted, show)
-    info = execution.info(summary)
+        finished = execution.simulate(stop_if_interrupted, show)
+    info = finished.info
     # The user of this process named these classes, so that `Result.at` may load them.
-    return Result(_name(parts["policy"], info["config"]), info, result, tuple(sorted(own_modules(info["config"]))))
+    trusted_modules = tuple(sorted(own_modules(info["config"])))
+    return Result(_name(parts["policy"], info["config"]), info, finished.result, trusted_modules)
 
 
 def check(seed: int, **arguments: Any) -> None:

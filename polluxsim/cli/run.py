@@ -241,14 +241,14 @@ def _run_one(spec: RunSpec, output: Path, *, live: bool) -> None:
 
         show_run = live_view
     with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
-        result, summary = execution.simulate(stop_if_interrupted, show)
-    info = execution.info(summary)
+        finished = execution.simulate(stop_if_interrupted, show)
     with uninterrupted():
-        write_run(output, result, info)
+        write_run(output, finished.result, finished.info)
         results_written()
-    if summary is not None:
-        gpus = [steady_gpus(Run(output.name, info, result))]
-        console().print(SideBySide({output.name: summary}, gpus, user_values=[values_in(info)]))
-    print(engine_waits(info["config"]["engine"]))
+    if finished.summary is not None:
+        gpus = [steady_gpus(Run(output.name, finished.info, finished.result))]
+        summaries = {output.name: finished.summary}
+        console().print(SideBySide(summaries, gpus, user_values=[values_in(finished.info)]))
+    print(engine_waits(finished.info["config"]["engine"]))
     print_remarks([output])
     print(f"wrote {output}")

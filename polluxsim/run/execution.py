@@ -1,12 +1,9 @@
-"""Execute one run: check its configuration, read its files, simulate it, and report settings without effect."""
+"""Execute one run: check its configuration, read its files, and simulate it."""
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from threading import Lock
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -18,119 +15,28 @@ from polluxsim.engine.settings import DECISION_LIMIT
 from polluxsim.engine.simulation import Simulation, Watcher, run_to_end
 from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.gpu_types import GPU_TYPES
 from polluxsim.metrics.declared import computed
 from polluxsim.metrics.summary import Summary, summarise
-from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.policy import Policy, as_policy
-from polluxsim.policies.contract.settings import check_names, without_effect
 from polluxsim.records.columns import Records
 from polluxsim.records.folders import POLICY_ENTRY
 from polluxsim.records.results import Result, TimingRecord
-from polluxsim.run.building import build, checked_metric, load, user_metrics
-from polluxsim.run.identity import data_of, git_commit, versions
+from polluxsim.run.building import build, checked_metric, user_metrics
+from polluxsim.run.identity import git_commit, versions
+from polluxsim.run.inputs import load_inputs
 from polluxsim.run.interrupt import forks_ended
 from polluxsim.run.spec import RunSpec, check_parts
 from polluxsim.run.suspicions import suspicious
-from polluxsim.workloads.workload import Workload
+from polluxsim.run.without_effect import settings_without_effect, unused_in
 
 
-def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
-    """Return a sentence for each setting that cannot change anything, whatever happens in the run.
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run after its simulation."""
 
-    A setting that names a queue, user or GPU type that does not exist raises an `InvalidConfigError`.
-    """
-    _check_types(scenario)
-    of_policy = policy.without_effect(scenario.workload.jobs, scenario.cluster)
-    sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
-    sentences += [*_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario)]
-    sentences += [*_of_placement(scenario), *_of_limits(scenario)]
-    settings, cluster = scenario.settings, scenario.cluster
-    for part in (cluster.failures, settings.sharing, settings.checkpoints):
-        sentences += without_effect(part, scenario.workload.jobs, cluster)
-    return sentences
-
-
-def _of_placement(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence if jobs should keep their nodes, and the policy places them by a rule of its own."""
-    if scenario.shape_rule.anywhere or scenario.traits.keeps_shapes:
-        return
-    yield (
-        f"engine.placement has no effect: {scenario.policy_name} places jobs by its own rule, and may spread the GPUs "
-        "of a job over more nodes than it requests"
-    )
-
-
-def _of_limits(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence for each limit by user, QOS or queue that cannot stop a job.
-
-    A limit of a QOS or queue that no job has raises an `InvalidConfigError`.
-    """
-    jobs = scenario.workload.jobs
-    num_gpus = scenario.cluster.num_gpus
-    for limit in scenario.settings.use_limits:
-        if limit.attribute != "all":
-            known = {getattr(job, limit.attribute) for job in jobs} - {None}
-            check_names(f"engine.limits.{limit.attribute}", [limit.name], limit.attribute, known)
-        if limit.is_by_user and not any(job.user for job in jobs):
-            yield f"{limit.setting} has no effect: no job has a user"
-        elif limit.counts_gpus and limit.most >= num_gpus:
-            yield f"{limit.setting} has no effect: it is {limit.most}, and the cluster has {num_gpus} GPUs"
-
-
-def unused_in(scenario: Scenario, result: Result) -> list[str]:
-    """Return a sentence for each setting that changed nothing in a finished run."""
-    if scenario.settings.sharing is not None and not result.sharing_records:
-        return [f"engine.sharing has no effect: policy {scenario.policy_name} never put jobs on the same GPUs"]
-    return []
-
-
-def _check_types(scenario: Scenario) -> None:
-    """Check the GPU types of restart delays; the cluster need not have these types."""
-    known = {*GPU_TYPES, *scenario.cluster.types}
-    for application, delays in scenario.settings.restart_delays.items():
-        if not isinstance(delays, int | float):
-            check_names(f"engine.restart_delays.{application}", delays, "GPU type", known)
-
-
-def _of_nodes(scenario: Scenario) -> Iterator[str]:
-    cluster, settings = scenario.cluster, scenario.settings
-    if scenario.traits.scales and not cluster.is_elastic:
-        yield f"policy {scenario.policy_name}: the number of nodes is fixed, so it only places jobs (cluster=elastic)"
-    if settings.interference and cluster.num_nodes == 1:
-        yield "engine.interference has no effect: no job is on several nodes, as the cluster has one"
-    if settings.free_moves and not any(settings.delays.all):
-        yield "engine.free_moves has no effect: all restart delays are 0"
-
-
-def _of_failures(scenario: Scenario) -> Iterator[str]:
-    cluster, settings = scenario.cluster, scenario.settings
-    failures, repairs = cluster.failures, cluster.repairs
-    if repairs is not None:
-        if failures is None:
-            yield "cluster.repairs has no effect: nodes do not fail; cluster/failures=drawn lets them"
-        elif getattr(failures, "repairs_are_given", False):
-            yield "cluster.repairs has no effect: the file of cluster.failures gives the end of each failure"
-        elif repairs.crews is None and not repairs.spare_nodes:
-            yield "cluster.repairs has no effect: crews is null, for any number, and there are no spare nodes"
-    if settings.ask_at_failures and not (cluster.outages or settings.job_failures):
-        yield "engine.ask_at_failures has no effect: neither nodes nor jobs fail"
-
-
-def _of_jobs(scenario: Scenario) -> Iterator[str]:
-    jobs = scenario.workload.jobs
-    if jobs and scenario.batch_rule is not None and all(job.is_rigid for job in jobs):
-        yield "agent has no effect: no job trains a profile, so none chooses a batch size"
-    trained = {job.application for job in jobs}
-    for setting, names in scenario.settings.named_applications.items():
-        if jobs and trained.isdisjoint(names):
-            yield f"engine.{setting} has no effect: no job trains {' or '.join(sorted(names))}"
-
-
-KEPT = 8  # number of loaded workloads, and of sets of profiles, that a process keeps for its next runs
-
-_one_loads = Lock()
-_loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workload": OrderedDict()}
+    result: Result
+    summary: Summary | None  # metrics; None if no job was submitted
+    info: dict[str, Any]  # content of run.json
 
 
 class Execution:
@@ -149,15 +55,14 @@ class Execution:
         self._metrics = user_metrics(spec.config)
         for name, metric in spec.metrics.items():
             self._metrics[name] = checked_metric(name, metric)
-        self._user_values: dict[str, Any] = {}
+        # Computed before the files are loaded: if a file changes later, the run does not pass for one of the new file.
         self._key = spec.key
-        self._profiles, self.workload = self._load()
+        self._profiles, self.workload = load_inputs(spec)
         self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
-        self._without_effect = list[str]()
 
-    def simulate(self, *watchers: Watcher) -> tuple[Result, Summary | None]:
-        """Simulate the run, and return the records and their metrics. Watchers are called after each round."""
+    def simulate(self, *watchers: Watcher) -> FinishedRun:
+        """Simulate the run. Watchers are called after each round."""
 
         def watch(run: Simulation) -> None:
             for watcher in watchers:
@@ -165,38 +70,51 @@ class Execution:
 
         try:
             with forks_ended(), undamaged():
-                run, policy = self.start()
+                run, policy, ineffective = self._begin()
                 result = run_to_end(run, policy, watch)
-            self._without_effect += unused_in(run.scenario, result)
         except MemoryError as error:
-            what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
-            raise InvalidConfigError(what) from None
+            reason = f" ({error})" if str(error) else ""
+            raise InvalidConfigError(f"there is not enough memory for this run{reason}") from None
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
         summary = summarise(result)
-        self._user_values = {} if summary is None else computed(self._metrics, result)
-        return result, summary
+        info = self.lasting_info(summary)
+        ineffective += unused_in(run.scenario, result)
+        if ineffective:
+            info["without_effect"] = ineffective
+        if suspicions := suspicious(self.spec.config, self.workload):
+            info["suspicious"] = suspicions
+        if summary is not None and (values := computed(self._metrics, result)):
+            info["metrics"] = values
+        return FinishedRun(result, summary, info)
 
     def check(self) -> None:
         """Raise an error if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
         with undamaged():
-            self._scenario(self._made_policy())
+            policy = self._made_policy()
+            settings_without_effect(policy, self._scenario(policy))
 
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
+        run, policy, _ = self._begin()
+        return run, policy
+
+    def _begin(self) -> tuple[Simulation, Policy, list[str]]:
+        """Return the run before its first decision, its policy, and a sentence for each setting without effect."""
         policy = self._made_policy()
         if policy.slow_kernels:
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
             compile_ahead(policy.slow_kernels)
-        return Simulation(self._scenario(policy), self.spec.seed), for_cluster(policy, self.cluster)
+        scenario = self._scenario(policy)
+        ineffective = settings_without_effect(policy, scenario)
+        return Simulation(scenario, self.spec.seed), for_cluster(policy, self.cluster), ineffective
 
     def _scenario(self, policy: Policy) -> Scenario:
         """Return the scenario under a policy."""
-        parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
-        scenario = Scenario.under(*parts, self._part("agent") if "agent" in self.spec.config else None)
-        self._without_effect = settings_without_effect(policy, scenario)
-        return scenario
+        engine = self._part("engine")
+        agent = self._part("agent") if "agent" in self.spec.config else None
+        return Scenario.under(policy, self.workload, self._profiles, self.cluster, engine, agent)
 
     def _made_policy(self) -> Policy:
         """Return the policy. Making it has the time limit of a decision."""
@@ -218,21 +136,9 @@ class Execution:
     def _part(self, group: str) -> Any:
         return self.spec.objects[group] if group in self.spec.objects else build(self.spec.config, group)
 
-    def _load(self) -> tuple[Mapping[str, Profile], Workload]:
-        if not self.spec.objects.keys() & {"profiles", "workload"}:
-            return _load(self.spec.config)
-        profiles = (
-            self.spec.objects["profiles"] if "profiles" in self.spec.objects else load(self.spec.config, "profiles")
-        )
-        given = self.spec.objects.get("workload")
-        return profiles, load(self.spec.config, "workload", profiles) if given is None else given
-
-    def info(self, summary: Summary | None) -> dict[str, Any]:
-        """Return the content of run.json for the run."""
-        unused = {"without_effect": self._without_effect} if self._without_effect else {}
-        odd = suspicious(self.spec.config, self.workload)
-        notes = {"notes": list(self.workload.notes)} if self.workload.notes else {}
-        return {
+    def lasting_info(self, summary: Summary | None) -> dict[str, Any]:
+        """Return what run.json says of the run and of its forks, given the metrics of one of them."""
+        info: dict[str, Any] = {
             "config": self.spec.config,
             "seed": self.spec.seed,
             "nodes": self.cluster.groups,
@@ -240,13 +146,13 @@ class Execution:
             "versions": versions(),
             "git_commit": git_commit(),
             "summary": None if summary is None else summary.values(),
-            **unused,
-            **({"suspicious": odd} if odd else {}),
             **named_policy_entry(self.spec.policy_entry),
-            **notes,
-            **({"origin": self.workload.origin.as_json()} if self.workload.origin else {}),
-            **({"metrics": self._user_values} if self._user_values else {}),
         }
+        if self.workload.notes:
+            info["notes"] = list(self.workload.notes)
+        if self.workload.origin:
+            info["origin"] = self.workload.origin.as_json()
+        return info
 
 
 def named_policy_entry(name: str | None) -> dict[str, str]:
@@ -254,25 +160,3 @@ def named_policy_entry(name: str | None) -> dict[str, str]:
     if name is None or (shipped("configs") / "policy" / f"{name}.yaml").is_file():
         return {}
     return {POLICY_ENTRY: name}
-
-
-def _load(config: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
-    """Return profiles and workload. Workloads of the last runs are kept, and read again if their files changed."""
-    with _one_loads:
-        profiles = _kept("profiles", {"profiles": config["profiles"]}, lambda: load(config, "profiles"))
-        sources = {group: config[group] for group in ("profiles", "workload")}
-        return profiles, _kept("workload", sources, lambda: load(config, "workload", profiles))
-
-
-def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> Any:
-    """Return the object that these settings describe.
-
-    Load the workload again only if the settings or their files changed.
-    """
-    known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
-    if name not in known:
-        known[name] = read()
-        if len(known) > KEPT:
-            known.popitem(last=False)
-    known.move_to_end(name)
-    return known[name]

@@ -171,7 +171,7 @@ PACKAGE = Path(__file__).parents[1]
 WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statistics", "studies")
 """Packages whose code changes no result, except for the modules in `EXECUTING`."""
 
-EXECUTING = ("run/building.py", "run/execution.py", "run/spec.py")
+EXECUTING = ("run/building.py", "run/execution.py", "run/inputs.py", "run/spec.py")
 """Modules of these packages that count: they describe, build and execute a run."""
 
 CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class

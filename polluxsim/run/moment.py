@@ -21,11 +21,12 @@ from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed
-from polluxsim.run.execution import Execution, settings_without_effect, unused_in
+from polluxsim.run.execution import Execution
 from polluxsim.run.forks import Branch, changed_settings, recorded_descent, spec_of
 from polluxsim.run.located import LocatedPaths
 from polluxsim.run.spec import Edit, RunSpec, settled
 from polluxsim.run.suspicions import suspicious
+from polluxsim.run.without_effect import settings_without_effect, unused_in
 from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
@@ -168,11 +169,9 @@ class Moment(Generic[RunT]):
         unused = settings_without_effect(branch.policy, branch.scenario)
         result = run_to_end(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)
-        info = self._execution.info(summarise(result))
-        for name in ("without_effect", "suspicious"):
-            info.pop(name, None)  # of the first ancestor
-        if odd := suspicious(branch.config, branch.scenario.workload):
-            info["suspicious"] = odd
+        info = self._execution.lasting_info(summarise(result))
+        if suspicions := suspicious(branch.config, branch.scenario.workload):
+            info["suspicious"] = suspicions
         written = self._paths.as_written(branch.config)
         info |= {"config": written, "seed": written["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
         before = self._paths.as_written(self.config)

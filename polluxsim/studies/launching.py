@@ -31,9 +31,8 @@ WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: it
 def perform(spec: RunSpec, folder: Path) -> None:
     """Make one run and write it."""
     with exits_raised():
-        execution = Execution(spec)
-        result, summary = execution.simulate()
-    write_run(folder, result, execution.info(summary))
+        finished = Execution(spec).simulate()
+    write_run(folder, finished.result, finished.info)
 
 
 LOST = "the process of this run ended by itself: its code crashed, hung or closed its files, or memory ran out"

@@ -23,7 +23,7 @@ from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.records.results import Result
-from polluxsim.run.execution import settings_without_effect
+from polluxsim.run.without_effect import settings_without_effect
 from polluxsim.workloads.workload import Job, Workload
 from tests.policies.limited_cluster import Job as PlainJob
 from tests.policies.limited_cluster import Limits, start_times

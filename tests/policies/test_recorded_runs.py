@@ -101,7 +101,7 @@ def run_of(policy: str, world: str, folder: Path) -> dict[str, str]:
     )
     if not chooses:
         spec = spec.with_settings("policy", OmegaConf.to_container(own))
-    result, _ = Execution(spec).simulate()
+    result = Execution(spec).simulate().result
     return summary_of(result)
 
 

@@ -25,7 +25,7 @@ from polluxsim.policies.sharing.muri import Muri
 from polluxsim.policies.sized.synergy import Synergy
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
-from polluxsim.run.execution import settings_without_effect
+from polluxsim.run.without_effect import settings_without_effect
 from polluxsim.workloads.workload import Job, Workload
 
 PLAIN = [Job.rigid(name, 0.0, 1, 60.0) for name in "ab"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from polluxsim.run import execution
+from polluxsim.run import inputs
 from polluxsim.run.building import load
 from polluxsim.run.composing import composed
 
@@ -22,8 +22,9 @@ def test_what_goes_round_among_as_many_workloads_as_are_kept_is_loaded_once(monk
         loaded[group] += 1
         return load(config, group, *given)
 
-    monkeypatch.setattr(execution, "load", counting)
-    monkeypatch.setattr(execution, "_loaded", {"profiles": OrderedDict(), "workload": OrderedDict()})
-    for seed in [*range(execution.KEPT)] * 2:
-        execution._load(composed({"workload": "philly-like"}, {"workload": {"num_jobs": 2}}, seed).config)
-    assert (loaded["profiles"], loaded["workload"]) == (1, execution.KEPT)
+    monkeypatch.setattr(inputs, "load", counting)
+    monkeypatch.setattr(inputs, "_profiles", inputs._RecentlyUsed())
+    monkeypatch.setattr(inputs, "_workloads", inputs._RecentlyUsed())
+    for seed in [*range(inputs.MOST_KEPT)] * 2:
+        inputs.load_inputs(composed({"workload": "philly-like"}, {"workload": {"num_jobs": 2}}, seed))
+    assert (loaded["profiles"], loaded["workload"]) == (1, inputs.MOST_KEPT)

@@ -84,7 +84,7 @@ TARGETS: dict[str, tuple[str, Any]] = {
         "policy",
         call("polluxsim.cli.main.main", arguments=["workload", "workload=philly-like", "-o", VICTIM]),
     ),
-    "of polluxsim's imports": ("policy", call("polluxsim.run.execution.json.loads", s="1")),
+    "of polluxsim's imports": ("policy", call("polluxsim.run.inputs.json.loads", s="1")),
     "method": ("policy", call(f"{FIFO}.allocate")),
     "of another group": ("policy", call("polluxsim.workloads.workload.WorkloadFile", path=VICTIM)),
     "nested": ("policy", call(FIFO, backfill=call("os.remove", path=VICTIM))),
