@@ -37,11 +37,11 @@ def config_files(pattern: str) -> dict[str, Path]:
 
     If several folders have a file of the same path, the first folder counts.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in (*user_folders(), shipped("configs")):
         for path in sorted(folder.glob(pattern)):
-            found.setdefault(path.relative_to(folder).as_posix(), path)
-    return found
+            files.setdefault(path.relative_to(folder).as_posix(), path)
+    return files
 
 
 def entries(group: str) -> list[str]:
@@ -65,14 +65,16 @@ def default_entry(group: str) -> str | None:
 
 def known_settings() -> list[str]:
     """Return the groups, and the settings of all their shipped entries by dotted names."""
-    found = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
+    names = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
     for path in shipped("configs").glob("*/**/*.yaml"):
         group = path.parent.relative_to(shipped("configs")).as_posix()
         entry = yaml.safe_load(path.read_text(encoding="utf-8"))
         entry.pop("defaults", None)  # an instruction to Hydra, not a setting
         dotted = group.replace("/", ".")
-        found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
-    return sorted(found)
+        names.add(group)
+        names.update(f"{dotted}.{name}" for name in entry)
+        names.update(flat({dotted: entry}))
+    return sorted(names)
 
 
 def comments(group: str, target: str = "") -> dict[str, str]:
@@ -83,15 +85,21 @@ def comments(group: str, target: str = "") -> dict[str, str]:
 def in_brackets(setting: str, target: str = "") -> str:
     """Return the comment of a setting like `cluster.spot.rate` for the end of an error, if its files agree on it."""
     group, _, name = setting.rpartition(".")
-    every = _comments(f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml", target)
-    found = {meaning for key, meaning in every if key == name}
-    return f" ({found.pop()})" if len(found) == 1 else ""
+    pattern = f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml"
+    meanings = {meaning for key, meaning in _comments(pattern, target) if key == name}
+    if len(meanings) != 1:
+        return ""
+    return f" ({meanings.pop()})"
 
 
 def _comments(pattern: str, target: str) -> list[tuple[str, str]]:
     """Return settings with their comments, from the files that match a pattern and contain `target`."""
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in config_files(pattern).values()]
-    return [found for text in texts if target in text for found in EXPLAINED.findall(text)]
+    explained: list[tuple[str, str]] = []
+    for path in config_files(pattern).values():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if target in text:
+            explained += EXPLAINED.findall(text)
+    return explained
 
 
 def import_from_here() -> None:
@@ -117,13 +125,13 @@ def report_replaced(folders: Sequence[Path]) -> None:
     """Print on standard error which files of the user's folders take the place of shipped ones."""
     for folder in folders:
         names = sorted(path.relative_to(shipped("configs")) for path in shipped("configs").rglob("*.yaml"))
-        found = [str(folder / name) for name in names if (folder / name).is_file()]
-        if found:
-            verb, what = ("takes", "entry") if len(found) == 1 else ("take", "entries")
-            print(
-                f"polluxsim: {listed(found, MOST_NAMED)} {verb} the place of polluxsim's own {what} of the same name",
-                file=sys.stderr,
-            )
+        replacing = [str(folder / name) for name in names if (folder / name).is_file()]
+        if not replacing:
+            continue
+        replaced = "take the place of polluxsim's own entries"
+        if len(replacing) == 1:
+            replaced = "takes the place of polluxsim's own entry"
+        print(f"polluxsim: {listed(replacing, MOST_NAMED)} {replaced} of the same name", file=sys.stderr)
 
 
 SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
@@ -134,7 +142,9 @@ WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
 
 EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)  # a setting of a configuration file whose value is an empty mapping
 
-OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
+OPENING = "([{"
+CLOSING = ")]}"
+QUOTES = "'\""
 
 RELATIVE = re.compile(r"\+[\d.].*")
 """A number relative to another one, like +2. Hydra and YAML would read it as 2."""
@@ -179,14 +189,19 @@ def split_list(text: str) -> list[str]:
     >>> split_list("easy, quotas(gpus={vision: 4, speech: 2})")
     ['easy', 'quotas(gpus={vision: 4, speech: 2})']
     """
-    parts, depth, quote = [""], 0, ""
+    parts = [""]
+    depth = 0  # of brackets
+    quote = ""  # the quote that the present text is in
     for letter in text:
         if quote:
-            quote = "" if letter == quote else quote
+            if letter == quote:
+                quote = ""
         elif letter in QUOTES:
             quote = letter
-        else:
-            depth += (letter in OPENING) - (letter in CLOSING)
+        elif letter in OPENING:
+            depth += 1
+        elif letter in CLOSING:
+            depth -= 1
         if letter == "," and not depth and not quote:
             parts.append("")
         else:
@@ -200,16 +215,16 @@ def policy_text(text: str) -> PolicyText:
     >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
     ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']
     """
-    found = WITH_SETTINGS.fullmatch(text)
-    if found is None:
+    match = WITH_SETTINGS.fullmatch(text)
+    if match is None:
         if "(" in text or ")" in text:
             raise InvalidConfigError(f"{text}: a bracket is missing; write NAME(SETTING=VALUE, SETTING=VALUE)")
         return PolicyText(text)
-    settings = tuple(filter(None, split_list(found["settings"])))
+    settings = tuple(filter(None, split_list(match["settings"])))
     for setting in settings:
         if SETTING.fullmatch(setting) is None:
             raise InvalidConfigError(f"{text}: {setting!r} is no setting; write NAME(SETTING=VALUE, SETTING=VALUE)")
-    return PolicyText(found["name"].strip(), settings)
+    return PolicyText(match["name"].strip(), settings)
 
 
 def as_hydra_takes(words: Iterable[str]) -> list[str]:
@@ -222,32 +237,43 @@ def as_hydra_takes(words: Iterable[str]) -> list[str]:
     >>> as_hydra_takes(["cluster/failures=null", "policy.gpus={'1001': 4}"])
     ['~cluster/failures', '+policy.gpus={1001: 4}']
     """
-    result = list[str]()
+    overrides: list[str] = []
     for word in map(without_quoted_keys, words):
-        found = SETTING.fullmatch(word)
-        if found is None:
-            result.append(word)
-        elif any(map(RELATIVE.fullmatch, split_list(found["value"]))):
-            key, number = found["key"], found["value"].replace("+", "")
-            what = f"{word}: a number with a + is relative, and a new run has nothing that it could be relative to"
-            advice = f"write {key}={number}"
-            if key == NUM_NODES:
-                advice += f"; 'polluxsim whatif RUN --at TIME {word}' adds nodes to a finished run"
-            raise InvalidConfigError(f"{what}; {advice}")
-        elif found["value"].lower() == NULL and is_group(found["key"]):
-            result.append(f"~{found['key']}")  # Hydra refuses GROUP=null
-        elif found["key"] == POLICY_GROUP and any(map(has_settings, choices := split_list(found["value"]))):
-            if len(choices) > 1:  # the sweeper takes the settings apart
-                result.append(
-                    f"{POLICY_GROUP}={','.join(quoted(text) if has_settings(text) else text for text in choices)}"
-                )
-            else:
-                result += as_hydra_takes(policy_text(choices[0]).overrides)
-        elif found["value"].startswith("{") and "." in found["key"]:
-            result.append(f"+{word}")
+        match = SETTING.fullmatch(word)
+        if match is None:
+            overrides.append(word)
         else:
-            result.append(f"++{word}" if is_in_mapping(found["key"]) else word)
-    return result
+            overrides += _overrides_of(word, match["key"], match["value"])
+    return overrides
+
+
+def _overrides_of(word: str, key: str, value: str) -> list[str]:
+    """Return what Hydra needs in place of the word KEY=VALUE."""
+    values = split_list(value)
+    if any(map(RELATIVE.fullmatch, values)):
+        raise _no_relative_number(word, key, value.replace("+", ""))
+    if value.lower() == NULL and is_group(key):
+        return [f"~{key}"]  # Hydra refuses GROUP=null
+    if key == POLICY_GROUP and any(map(has_settings, values)):
+        if len(values) == 1:
+            return as_hydra_takes(policy_text(values[0]).overrides)
+        # The sweeper takes the settings apart.
+        choices = [quoted(text) if has_settings(text) else text for text in values]
+        return [f"{POLICY_GROUP}={','.join(choices)}"]
+    if value.startswith("{") and "." in key:
+        return [f"+{word}"]
+    if is_in_mapping(key):
+        return [f"++{word}"]
+    return [word]
+
+
+def _no_relative_number(word: str, key: str, number: str) -> InvalidConfigError:
+    """Return the error about a number like +2 for a new run."""
+    problem = f"{word}: a number with a + is relative, and a new run has nothing that it could be relative to"
+    advice = f"write {key}={number}"
+    if key == NUM_NODES:
+        advice += f"; 'polluxsim whatif RUN --at TIME {word}' adds nodes to a finished run"
+    return InvalidConfigError(f"{problem}; {advice}")
 
 
 def is_group(key: str) -> bool:
@@ -273,10 +299,10 @@ def without_quoted_keys(word: str) -> str:
     if "{" not in value:
         return word
 
-    def unquoted(found: re.Match[str]) -> str:
-        if not re.match(r"\s*:", found.string[found.end() :]):
-            return found[0]  # a value
-        name = found[0][1:-1]
+    def unquoted(text: re.Match[str]) -> str:
+        if not re.match(r"\s*:", text.string[text.end() :]):
+            return text[0]  # a value
+        name = text[0][1:-1]
         if READ_AS_OTHER.fullmatch(name) and not DIGITS.fullmatch(name):
             raise InvalidConfigError(
                 f"{setting}: the command line cannot state the name {name!r} as a key; write the mapping in a YAML "

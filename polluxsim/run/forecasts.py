@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import floor, inf
+from math import floor
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -66,14 +66,16 @@ def forecast_of(
     """Return when jobs that wait or run may start and complete, given what is known. `forecast` has the parameters."""
     if not isinstance(forks, Integral) or forks < 1:
         raise InvalidInputError(f"{short(forks)} futures cannot give a forecast; ask for 1 or more")
-    found: list[Times] = []
     known.check(jobs or ())
     asked = [name for name in known.names if jobs is None or name in jobs]
-    for future in futures(known, asked, forks, processes):
-        found.append(future)
-        report(len(found))
-    columns = {name: tuple(zip(*(times[name] for times in found), strict=True)) for name in asked}
-    outlooks = [Outlook(name, name in known.waiting, *columns[name]) for name in asked]
+    drawn_times: list[Times] = []
+    for times in futures(known, asked, forks, processes):
+        drawn_times.append(times)
+        report(len(drawn_times))
+    outlooks = []
+    for name in asked:
+        starts, completions = zip(*(times[name] for times in drawn_times), strict=True)
+        outlooks.append(Outlook(name, name in known.waiting, starts, completions))
     return Forecast(known.time, known.assumption, outlooks)
 
 
@@ -86,30 +88,30 @@ def quantile(times: Sequence[float], share: float) -> float:
     ordered = sorted(times)
     place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     below = floor(place + 1e-9)
-    rest = place - below
-    return ordered[below] if rest < 1e-9 else (1 - rest) * ordered[below] + rest * ordered[below + 1]
+    weight = place - below  # of the next larger time
+    if weight < 1e-9:
+        return ordered[below]
+    return (1 - weight) * ordered[below] + weight * ordered[below + 1]
 
 
-def forecast_frame(found: Forecast) -> pd.DataFrame:
+def forecast_frame(forecast: Forecast) -> pd.DataFrame:
     """Return a row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s].
 
     A quantile after the end of the simulated futures is ∞; the 10 % quantile is then that end, as a lower bound.
     `attrs` has the time of the forecast and the line that states the assumed arrivals.
     """
-    end = found.time + HORIZON
-    names = [f"{what}_p{round(100 * share)}" for what in ("start", "completion") for share in QUANTILES]
-    rows = [
-        (
-            each.job,
-            each.waits,
-            *(
-                min(quantile(times, share), end if share == QUANTILES[0] else inf)
-                for times in (each.starts, each.completions)
-                for share in QUANTILES
-            ),
-        )
-        for each in found.outlooks
-    ]
+    end = forecast.time + HORIZON
+    rows = []
+    for outlook in forecast.outlooks:
+        row: dict[str, object] = {"job": outlook.job, "waits": outlook.waits}
+        for event, times in (("start", outlook.starts), ("completion", outlook.completions)):
+            for share in QUANTILES:
+                time = quantile(times, share)
+                if share == QUANTILES[0]:
+                    time = min(time, end)
+                row[f"{event}_p{round(100 * share)}"] = time
+        rows.append(row)
+    names = [f"{event}_p{round(100 * share)}" for event in ("start", "completion") for share in QUANTILES]
     frame = pd.DataFrame(rows, columns=["job", "waits", *names])
-    frame.attrs.update(time=found.time, arrivals=found.arrivals)
+    frame.attrs.update(time=forecast.time, arrivals=forecast.arrivals)
     return frame

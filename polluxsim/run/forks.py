@@ -56,8 +56,8 @@ def ancestry(run: Run) -> list[Mapping[str, Any]]:
 
     Raise InvalidInputError if run.json lacks the settings before a fork.
     """
-    found = [run.info]
-    while (descent := found[-1].get(DESCENT)) is not None:
+    generations = [run.info]
+    while (descent := generations[-1].get(DESCENT)) is not None:
         if not isinstance(descent, dict) or not isinstance(descent.get(BEFORE, {}), dict):
             raise InvalidInputError(f"{run.name}/{RUN_FILE}: descent is {short(descent)}; make the fork again")
         if BEFORE not in descent:
@@ -65,8 +65,8 @@ def ancestry(run: Run) -> list[Mapping[str, Any]]:
                 f"{run.name}/{RUN_FILE}: the settings before the fork are missing, because an older polluxsim wrote "
                 f"the file; make the fork again from its run {short(descent.get('run'))}"
             )
-        found.append(descent[BEFORE])
-    return found
+        generations.append(descent[BEFORE])
+    return generations
 
 
 def spec_of(run: Run) -> RunSpec:
@@ -76,7 +76,8 @@ def spec_of(run: Run) -> RunSpec:
 
     Raise InvalidInputError if the run cannot be simulated again.
     """
-    source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)[::-1]
+    source = f"{run.name}/{RUN_FILE}"
+    infos = ancestry(run)[::-1]  # the first ancestor first
     configs = [_replayed_settings(run, source, info.get("config", {})) for info in infos]
     edits = []
     for info, (before, after) in zip(infos[1:], pairwise(configs), strict=True):
@@ -94,15 +95,16 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
 def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
     """Return recorded settings for a replay. Refuse objects of Python, and classes that the run may not load."""
     check_classes(config, source, run.allow_classes)
-    if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
-        what = f"its {given[0]} was an object in Python"
-        raise InvalidInputError(f"{run.name} cannot be simulated again: {what}; choose the {given[0]} by name")
+    for group, part in config.items():
+        if isinstance(part, dict) and "object" in part:
+            problem = f"its {group} was an object in Python"
+            raise InvalidInputError(f"{run.name} cannot be simulated again: {problem}; choose the {group} by name")
     for group in ("policy", "cluster"):
         if group not in config:
             raise InvalidInputError(f"{source}: config.{group} is missing; make the run again")
     if not _is_int(config.get("seed")):
-        what = f"config.seed is {short(config.get('seed'))}, must be a whole number of at least 0"
-        raise InvalidInputError(f"{source}: {what}; make the run again")
+        problem = f"config.seed is {short(config.get('seed'))}, must be a whole number of at least 0"
+        raise InvalidInputError(f"{source}: {problem}; make the run again")
     return {name: part for name, part in config.items() if name != "metrics"}
 
 
@@ -140,18 +142,19 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
 def _edit(source: str, descent: Mapping[str, Any], settings: Mapping[str, Any]) -> Edit:
     """Return the edit that a descent stores, with the settings that it changes."""
     for name, (is_allowed, rule) in _RULES.items():
-        if not is_allowed(value := descent.get(name)):
-            what = f"descent.{name} is {short(value)}, must be {rule}"
-            raise InvalidInputError(f"{source}: {what}; make the fork again")
+        value = descent.get(name)
+        if not is_allowed(value):
+            raise InvalidInputError(f"{source}: descent.{name} is {short(value)}, must be {rule}; make the fork again")
     added: list[Job] = []
     for name in descent["added"]:
         try:
-            if not isinstance(values := descent["added_jobs"].get(name), dict):
+            values = descent["added_jobs"].get(name)
+            if not isinstance(values, dict):
                 raise TypeError(f"must be a mapping, not {short(values)}")
             added.append(job_from(name, values))
         except (InvalidInputError, AttributeError, LookupError, TypeError, ValueError) as error:
-            what = f"descent.added_jobs.{name} is no job ({error})"
-            raise InvalidInputError(f"{source}: {what}; make the fork again") from None
+            problem = f"descent.added_jobs.{name} is no job ({error})"
+            raise InvalidInputError(f"{source}: {problem}; make the fork again") from None
     return Edit(
         descent["time"],
         settings,
@@ -171,12 +174,12 @@ def fields_of(job: Job) -> dict[str, Any]:
     >>> fields_of(Job.rigid("a", 60.0, 2, 600.0, user="ada"))["user"]
     'ada'
     """
-    found = {}
+    values = {}
     for field in fields(Job):
         value = getattr(job, field.name)
         if field.name not in ("job_id", "line") and value != field.default:
-            found[field.name] = _plain(value)
-    return found
+            values[field.name] = _plain(value)
+    return values
 
 
 def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
@@ -186,17 +189,16 @@ def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
     >>> job_from("a", fields_of(job)) == job
     True
     """
-    found = {key: _frozen(value) for key, value in values.items()}
-    if "stages" in found:
-        found["stages"] = Stages(*found["stages"])
-    if "past" in found:
-        past = {key: _frozen(value) for key, value in values["past"].items()}
-        found["past"] = Past(**past)
-    if "plan" in found:
-        plan = {key: _frozen(value) for key, value in values["plan"].items()}
-        speeds = {(gpu_type, size): speed for gpu_type, size, speed in plan["speeds"]}
-        found["plan"] = BatchPlan(**plan | {"speeds": speeds})
-    return Job(name, **found)
+    arguments = _frozen_values(values)
+    if "stages" in arguments:
+        arguments["stages"] = Stages(*arguments["stages"])
+    if "past" in arguments:
+        arguments["past"] = Past(**_frozen_values(values["past"]))
+    if "plan" in arguments:
+        plan = _frozen_values(values["plan"])
+        plan["speeds"] = {(gpu_type, size): speed for gpu_type, size, speed in plan["speeds"]}
+        arguments["plan"] = BatchPlan(**plan)
+    return Job(name, **arguments)
 
 
 def _plain(value: Any) -> Any:
@@ -209,9 +211,16 @@ def _plain(value: Any) -> Any:
     return plain(value)
 
 
+def _frozen_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON values by name, with tuples in place of lists."""
+    return {name: _frozen(value) for name, value in values.items()}
+
+
 def _frozen(value: Any) -> Any:
     """Return a JSON value with tuples in place of lists."""
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return value
 
 
 KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
@@ -219,8 +228,8 @@ KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
 
 
 def _cannot_change(setting: str) -> InvalidConfigError:
-    what = f"{setting} cannot be changed in the middle of a run"
-    return InvalidConfigError(f"{what}; change only the number of nodes, or make a new run")
+    problem = f"{setting} cannot be changed in the middle of a run"
+    return InvalidConfigError(f"{problem}; change only the number of nodes, or make a new run")
 
 
 class Branch:
@@ -231,7 +240,9 @@ class Branch:
     """
 
     def __init__(self, config: Mapping[str, Any], run: Simulation, policy: Policy) -> None:
-        self.config, self.run, self.policy = config, run, policy
+        self.config = config
+        self.run = run
+        self.policy = policy
         self.scenario = run.scenario
         self.lost_nodes: frozenset[int] = frozenset()
         self.left_out: frozenset[JobId] = frozenset()
@@ -256,17 +267,21 @@ class Branch:
         contains objects by config group. They replace the objects that the settings describe.
         """
         config = edit.config_after(self.config)
-        before, (cluster, lost) = self.scenario, self._changed_cluster(edit, config, given)
-        if edit.new_policy:
-            self.policy = deepcopy(given["policy"]) if "policy" in given else build(config, "policy")
+        before = self.scenario
+        cluster, lost = self._changed_cluster(edit, config, given)
+        if edit.new_policy and "policy" in given:
+            self.policy = deepcopy(given["policy"])  # the caller may use the object for other forks
+        elif edit.new_policy:
+            self.policy = build(config, "policy")
         if edit.new_policy or cluster != before.cluster:
             self.policy = for_cluster(self.policy, cluster)
-            traits, name = traits_of(self.policy), self.policy.label
-            self.scenario = replace(before, cluster=cluster, traits=traits, policy_name=name)
+            traits = traits_of(self.policy)
+            self.scenario = replace(before, cluster=cluster, traits=traits, policy_name=self.policy.label)
+        # Lost nodes with higher numbers would be new ones. They never come up, so the cluster does not have them.
         down = tuple(node for node in lost if node < cluster.num_nodes)
         self._check_down(edit, cluster.num_nodes, lost)
-        parts = edit.new_policy, down, edit.outage, edit.without, edit.added, edit.seed
-        if (fork := Fork(edit.time, self.scenario, *parts)) != Fork(edit.time, before):
+        fork = Fork(edit.time, self.scenario, edit.new_policy, down, edit.outage, edit.without, edit.added, edit.seed)
+        if fork != Fork(edit.time, before):
             self.run.fork(fork)
         self.config = config
         self.lost_nodes |= frozenset(lost)
@@ -283,9 +298,11 @@ class Branch:
         """
         old = new = self.scenario.cluster
         if "cluster" in given or config["cluster"] != self.config["cluster"]:
-            if "cluster" not in given:
+            if "cluster" in given:
+                new = given["cluster"]
+            else:
                 self._check_parts(config)
-            new = given["cluster"] if "cluster" in given else build(config, "cluster")
+                new = build(config, "cluster")
             self._check_growth(new.num_nodes)
             self._num_nodes = new.num_nodes
         if new == old and not edit.lost_nodes:
@@ -294,14 +311,20 @@ class Branch:
         self._check_kept(new, config)
         num_nodes = max(old.num_nodes, new.num_nodes)
         self._check_dropped(edit.lost_nodes, num_nodes)
-        down = {node for node in self.lost_nodes if node < old.num_nodes}
-        lost = {*edit.lost_nodes, *range(new.num_nodes, old.num_nodes)} - down
-        lost |= {node for node in self.lost_nodes - down if node < num_nodes}
+        already_down = {node for node in self.lost_nodes if node < old.num_nodes}
+        removed = range(new.num_nodes, old.num_nodes)
+        lost = {*edit.lost_nodes, *removed} - already_down
+        # Nodes that earlier forks lost, and that the cluster would now get again, stay down.
+        lost |= {node for node in self.lost_nodes - already_down if node < num_nodes}
         while num_nodes > old.num_nodes and num_nodes - 1 in lost:
             num_nodes -= 1
         if num_nodes > old.num_nodes:  # all other settings stay
-            types, hosts = NodeTypes(new.node_types[:num_nodes]), new.hosts[:num_nodes]
-            old = replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)
+            old = replace(
+                old,
+                gpus_per_node=new.gpus_per_node[:num_nodes],
+                node_types=NodeTypes(new.node_types[:num_nodes]),
+                hosts=new.hosts[:num_nodes],
+            )
         return old, tuple(sorted(lost))
 
     def _check_down(self, edit: Edit, num_nodes: int, lost: Collection[int]) -> None:
@@ -328,12 +351,13 @@ class Branch:
         """
         old = self.scenario.cluster
         for name in KEPT_SETTINGS:
-            kept, wanted = getattr(old, name), getattr(new, name)
-            if kept != wanted and self.config["cluster"].get(name) != config["cluster"].get(name):
+            present = getattr(old, name)
+            wanted = getattr(new, name)
+            if present != wanted and self.config["cluster"].get(name) != config["cluster"].get(name):
                 if not isinstance(wanted, float):
                     raise _cannot_change(f"cluster.{name}")
                 raise InvalidConfigError(
-                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(kept)}; "
+                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(present)}; "
                     "change only the number of nodes"
                 )
 
@@ -357,11 +381,13 @@ class Branch:
 def _check_nodes(old: Cluster, new: Cluster) -> None:
     """Check that the numbers of nodes are fixed, and that the first nodes of both clusters are equal."""
     if None is not old.least_nodes or None is not new.least_nodes:
-        what = "the policy chooses the number of nodes on an elastic cluster"
-        raise InvalidConfigError(f"cluster: {what}, so that a fork cannot change or drop nodes; change the policy")
-    both = min(old.num_nodes, new.num_nodes)
-    parts = ("gpus_per_node", "node_types", "hosts")
-    if any(getattr(new, part)[:both] != getattr(old, part)[:both] for part in parts):
         raise InvalidConfigError(
-            f"cluster has nodes {new.groups}, but the run has {old.groups}; a fork adds or removes nodes at the end"
+            "cluster: the policy chooses the number of nodes on an elastic cluster, so that a fork cannot change or "
+            "drop nodes; change the policy"
         )
+    num_common = min(old.num_nodes, new.num_nodes)
+    for part in ("gpus_per_node", "node_types", "hosts"):
+        if getattr(new, part)[:num_common] != getattr(old, part)[:num_common]:
+            raise InvalidConfigError(
+                f"cluster has nodes {new.groups}, but the run has {old.groups}; a fork adds or removes nodes at the end"
+            )

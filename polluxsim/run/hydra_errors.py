@@ -33,8 +33,9 @@ def hydra_in_words(error: Exception) -> str:
         return _unreadable(error.override)
     text = " ".join(str(error).split())
     for pattern, words in IN_WORDS:
-        if found := re.search(pattern, text):
-            return words(*found.groups())
+        match = re.search(pattern, text)
+        if match is not None:
+            return words(*match.groups())
     return text
 
 
@@ -42,36 +43,49 @@ def _no_setting(name: str) -> str:
     """Return the message about a setting that the chosen entries do not have."""
     part, _, setting = name.rpartition(".")
     group = part.replace(".", "/")
-    if having := _entries_with(group, setting):
-        verb = "has" if len(having) == 1 else "have"
-        what = f"no chosen {group} has the setting {name}, but {listed(having, MOST_ENTRIES)} {verb} it"
-        advice = f"choose {group}={having[0]}, or leave the setting out"
+    entries = _entries_with(group, setting)
+    if entries:
+        verb = "has" if len(entries) == 1 else "have"
+        problem = f"no chosen {group} has the setting {name}, but {listed(entries, MOST_ENTRIES)} {verb} it"
+        advice = f"choose {group}={entries[0]}, or leave the setting out"
         if group == POLICY_GROUP:
-            advice += f"; in a sweep, write policy={having[0]}({setting}=VALUE),OTHER"
-        return f"{what}; {advice}"
-    what = f"there is no setting {name!r}; 'polluxsim run --help' lists them"
+            advice += f"; in a sweep, write policy={entries[0]}({setting}=VALUE),OTHER"
+        return f"{problem}; {advice}"
+    message = f"there is no setting {name!r}; 'polluxsim run --help' lists them"
     if group in ("agent", "policy", "profiles", "workload"):
-        what += f", and +{name}=VALUE adds one for a class of your own"
-    return what + _meant(name)
+        message += f", and +{name}=VALUE adds one for a class of your own"
+    return message + _meant(name)
 
 
 def _entries_with(group: str, setting: str) -> list[str]:
     """Return the entries of a group that have a setting, those first in which the user must set it."""
-    must_set, may_set = list[str](), list[str]()
-    files = config_files(f"{group}/*.yaml") if group else {}
-    for path in files.values():
+    if not group or setting.startswith("_"):
+        return []
+    must_set: list[str] = []
+    may_set: list[str] = []
+    for path in config_files(f"{group}/*.yaml").values():
         content = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-        if isinstance(content, dict) and setting in content and not setting.startswith("_"):
-            (must_set if content[setting] == "???" else may_set).append(path.stem)
-    return [*sorted(must_set), *sorted(may_set)]
+        if not isinstance(content, dict) or setting not in content:
+            continue
+        if content[setting] == "???":
+            must_set.append(path.stem)
+        else:
+            may_set.append(path.stem)
+    return sorted(must_set) + sorted(may_set)
 
 
 def _meant(name: str) -> str:
     """Return the most similar setting for the end of an error; of an existing group, only its own settings."""
-    known = known_settings()
-    group, _, rest = name.rpartition(".")
-    inside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
-    return did_you_mean(rest, inside, prefix=f"{group}.") if group and inside else did_you_mean(name, known)
+    settings = known_settings()
+    group, _, last = name.rpartition(".")
+    of_group: list[str] = []
+    for setting in settings:
+        other_group, _, other_last = setting.rpartition(".")
+        if other_group == group:
+            of_group.append(other_last)
+    if group and of_group:
+        return did_you_mean(last, of_group, prefix=f"{group}.")
+    return did_you_mean(name, settings)
 
 
 def _file_being_read(error: Exception) -> str | None:
@@ -84,20 +98,34 @@ def _file_being_read(error: Exception) -> str | None:
 
 
 def _no_choice(group: str, choice: str, options: str) -> str:
-    allowed = options.split()
-    own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
-    if own and not choice.isidentifier() and re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice):
+    """Return the message about an entry that a group does not have, given the names of its entries."""
+    is_hydras_group = group.startswith("hydra/")
+    if not is_hydras_group and not choice.isidentifier() and re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice):
         dotted = choice.replace(".py:", ".").replace(":", ".")
-        what = f"{group}={choice} is not the name of an entry; for a class of your own, write the line "
-        file = f"'_target_: {dotted}' to conf/{group}/NAME.yaml"
-        return f"{what}{file}, and choose it with --config-dir conf {group}=NAME"
-    files = config_files(f"{group}/*.yaml").values()
-    lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0] for path in files}
-    named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
-    about = f"; for {choice}, see {listed(named)}" if named else ""
+        return (
+            f"{group}={choice} is not the name of an entry; for a class of your own, write the line "
+            f"'_target_: {dotted}' to conf/{group}/NAME.yaml, and choose it with --config-dir conf {group}=NAME"
+        )
+    message = f"{group}={choice} is unknown, {allowed_among(choice, options.split())}"
     if choice.lower() == "none" and group not in NEEDED:
-        about = f"; {group}=null chooses none"
-    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"
+        message += f"; {group}=null chooses none"
+    else:
+        entries = _entries_about(group, choice)
+        if entries:
+            message += f"; for {choice}, see {listed(entries)}"
+    if not is_hydras_group:
+        message += f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
+    return message
+
+
+def _entries_about(group: str, word: str) -> list[str]:
+    """Return the entries of a group that have a word in the first line of their file."""
+    entries = []
+    for path in config_files(f"{group}/*.yaml").values():
+        first_line = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        if re.search(rf"\b{re.escape(word)}\b", first_line, re.IGNORECASE):
+            entries.append(path.stem)
+    return entries
 
 
 def several(word: str) -> str:
@@ -155,15 +183,18 @@ def composing_error(error: Exception, words: Sequence[str]) -> InvalidConfigErro
     suspects = [word for word in words if word.partition("=")[2].startswith(("[", "{"))]
     if not suspects:
         return InvalidConfigError(f"the settings cannot be composed: {hydra_in_words(error)}")
-    what = f"{suspects[0]}: this setting cannot have this list or mapping ({hydra_in_words(error)})"
-    return InvalidConfigError(f"{what}; an entry of a group is chosen by its name")
+    problem = f"{suspects[0]}: this setting cannot have this list or mapping ({hydra_in_words(error)})"
+    return InvalidConfigError(f"{problem}; an entry of a group is chosen by its name")
 
 
 def is_hydras(error: Exception) -> bool:
     """Return whether Hydra, or a library that reads its files, raised an error, perhaps in Python's own library."""
-    tops = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    others = [top for top in tops if top not in sys.stdlib_module_names]
-    return bool(others) and others[-1] in ("hydra", "omegaconf", "antlr4", "yaml")
+    library = ""  # of the innermost frame outside Python's own library
+    for frame, _ in walk_tb(error.__traceback__):
+        top = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if top not in sys.stdlib_module_names:
+            library = top
+    return library in ("hydra", "omegaconf", "antlr4", "yaml")
 
 
 def unresolved(error: OmegaConfBaseException) -> str:

@@ -45,19 +45,23 @@ def folder_digest(folder: Path) -> str:
 def _announce(folder: Path, size: int, count: int) -> None:
     """Print once that a large folder is read, because the user may have named it by mistake."""
     if size >= LARGE and parent_process() is None:
-        what = f"reading {size / 1e9:.1f} GB in {count} files, because the key of a run depends on its data"
-        print(f"polluxsim: {folder}: {what}", file=sys.stderr)
+        amount = f"{size / 1e9:.1f} GB in {count} files"
+        print(f"polluxsim: {folder}: reading {amount}, because the key of a run depends on its data", file=sys.stderr)
 
 
 def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
     """Yield the files in a folder and in linked folders. A link to a folder above it is not followed."""
-    if (place := folder.resolve()) in above:
+    place = folder.resolve()
+    if place in above:
         return
     names = sorted(path.name for path in folder.iterdir())
-    ours = {file for mark, files in OUTPUTS.items() if mark in names for file in files}
+    results = set[str]()
+    for mark, files in OUTPUTS.items():
+        if mark in names:
+            results.update(files)
     for name in names:
         path = folder / name
-        if name.startswith((".", "__pycache__")) or name in ours:
+        if name.startswith((".", "__pycache__")) or name in results:
             continue
         if path.is_dir():
             if not _is_output(path):
@@ -110,19 +114,23 @@ def module_digest(name: str) -> str:
 
 
 def _origin_digest(first: Path) -> str:
+    """Return a digest of the files of a module, and of the modules in the same folder that it imports."""
     root = first.parent
-    files, seen, left = set[Path](), set[Path](), [first]
-    while left:
-        origin = left.pop()
+    files = set[Path]()
+    visited = set[Path]()
+    origins = [first]
+    while origins:
+        origin = origins.pop()
         # Installed packages, which most modules import, lie elsewhere. Listing their files takes seconds.
-        if origin in seen or origin.parent != root:
+        if origin in visited or origin.parent != root:
             continue
-        seen.add(origin)
-        new = set(_code_files(origin)) if origin.is_dir() else {origin}
+        visited.add(origin)
+        code = set(_code_files(origin)) if origin.is_dir() else {origin}
         if root.name not in INSTALLED:
-            names = {name for path in new - files for name in _imported_modules(path)}
-            left += [found for name in names for found in _origins(name) or ()]
-        files |= new
+            for path in code - files:
+                for name in _imported_modules(path):
+                    origins += _origins(name) or ()
+        files |= code
     return digest_of({path.relative_to(root).as_posix(): file_digest(path) for path in sorted(files)})
 
 
@@ -194,12 +202,12 @@ def key_of(config: Mapping[str, Any]) -> str:
 
 def _of_results(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that change no result."""
-    left = {group: dict(part) if isinstance(part, dict) else part for group, part in config.items()}
+    settings = {group: dict(part) if isinstance(part, dict) else part for group, part in config.items()}
     for name in WITHOUT_RESULT:
         group, _, setting = name.partition(".")
-        if isinstance(left.get(group), dict):
-            left[group].pop(setting, None)
-    return left
+        if isinstance(settings.get(group), dict):
+            settings[group].pop(setting, None)
+    return settings
 
 
 def _plain(value: Any) -> Any:
@@ -208,7 +216,9 @@ def _plain(value: Any) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def data_of(config: Any) -> dict[str, str]:
@@ -217,17 +227,17 @@ def data_of(config: Any) -> dict[str, str]:
     A setting counts if its value names a file, or if its name is `path` and its value names a folder. A policy
     with the folder of a run replays its allocations. Elsewhere, the tables of a run in a folder do not count.
     """
-    found = {}
+    digests = {}
     replayed = {value for _, value in _texts(config.get("policy"))}
     for name, value in _texts(config):
         path = Path(value)
         if _is(Path.is_file, path):
-            found[value] = file_digest(path)
-        elif value in replayed and _is(Path.is_file, record := path / ALLOCATIONS_FILE):
-            found[value] = file_digest(record)
+            digests[value] = file_digest(path)
+        elif value in replayed and _is(Path.is_file, path / ALLOCATIONS_FILE):
+            digests[value] = file_digest(path / ALLOCATIONS_FILE)
         elif (name == "path" or name.endswith("_path")) and _is(Path.is_dir, path):
-            found[value] = folder_digest(path)
-    return found
+            digests[value] = folder_digest(path)
+    return digests
 
 
 @lru_cache(maxsize=1)
@@ -238,7 +248,10 @@ def library_versions() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions that run.json states: of Python, of this package and of libraries."""
-    return {"polluxsim": __version__, "python": platform.python_version(), **{name: version(name) for name in STATED}}
+    stated = {"polluxsim": __version__, "python": platform.python_version()}
+    for name in STATED:
+        stated[name] = version(name)
+    return stated
 
 
 @lru_cache(maxsize=1)
@@ -247,7 +260,10 @@ def git_commit() -> str | None:
     if not (PACKAGE.parent / ".git").exists():
         return None
     try:
-        return _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain", "--", "polluxsim", "configs") else "")
+        commit = _git("rev-parse", "HEAD")
+        if _git("status", "--porcelain", "--", "polluxsim", "configs"):
+            commit += "+"
+        return commit
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -261,13 +277,11 @@ def _git(*arguments: str) -> str:
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """Return a digest of the code on which results depend, and of the shipped cards and workloads."""
-    sources = [
-        path
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in WITHOUT_INFLUENCE
-        or path.relative_to(PACKAGE).as_posix() in EXECUTING
-    ]
-    code = {path.relative_to(PACKAGE).as_posix(): file_digest(path) for path in sources}
+    code = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        source = path.relative_to(PACKAGE)
+        if source.parts[0] not in WITHOUT_INFLUENCE or source.as_posix() in EXECUTING:
+            code[source.as_posix()] = file_digest(path)
     data = {name: folder_digest(shipped(name)) for name in ("traces", "workloads")}
     return digest_of({**code, **data})
 

@@ -80,25 +80,29 @@ class Moment(Generic[RunT]):
             self._branch = Branch(config, *self._execution.start())
         except InvalidInputError as error:
             if any(path in str(error) for path in self._paths.missing):
-                what = "its path is relative to the folder in which the run was made; give the command there"
-                raise InvalidInputError(f"{run.name}: {str(error).removesuffix('; check the path')}; {what}") from None
+                problem = str(error).removesuffix("; check the path")
+                reason = "its path is relative to the folder in which the run was made"
+                raise InvalidInputError(f"{run.name}: {problem}; {reason}; give the command there") from None
             raise
         interval = self._branch.scenario.settings.round_interval
         self.time = first_round(min(time, run.result.end_time), interval) * interval
         if run.result.end_time <= self.time:
-            what = f"{run.name} ends at {run.clock(run.result.end_time)} and has no round at {run.clock(time)} or later"
-            raise InvalidInputError(f"{what}; name an earlier time")
+            end = run.clock(run.result.end_time)
+            problem = f"{run.name} ends at {end} and has no round at {run.clock(time)} or later"
+            raise InvalidInputError(f"{problem}; name an earlier time")
         if spec.edits and self.time < spec.edits[-1].time:
-            what = f"{run.name} was forked at {run.clock(spec.edits[-1].time)}, after {run.clock(self.time)}"
-            raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
+            problem = f"{run.name} was forked at {run.clock(spec.edits[-1].time)}, after {run.clock(self.time)}"
+            raise InvalidInputError(f"{problem}; name a later time, or the run before the fork")
         for edit in spec.edits:
             self._branch.advance(edit.time)
             self._branch.change(replace(edit, settings=self._located(edit.settings)), {})
         self._branch.advance(self.time)
         before = [record for record in run.result.allocation_records if record.time < self.time]
         if before != list(self._branch.run.result().allocation_records):
-            what = "simulated again, it is another run, because files, polluxsim or its libraries have changed since"
-            raise InvalidInputError(f"{run.name}: {what}; make the run again")
+            raise InvalidInputError(
+                f"{run.name}: simulated again, it is another run, because files, polluxsim or its libraries have "
+                "changed since; make the run again"
+            )
 
     def _located(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings of the run with paths that are found from the present folder."""
@@ -145,7 +149,8 @@ class Moment(Generic[RunT]):
         branch = self._branch.copy()
         given = {group: value for group, (value, _) in request.objects.items()}
         new_policy = "policy" in given or settings["policy"] != self.config["policy"]
-        nodes, left_out = tuple(_numbers(request.drop_nodes)), self._left_out(request.without)
+        nodes = tuple(_numbers(request.drop_nodes))
+        left_out = self._left_out(request.without)
         down_nodes = tuple(sorted(set(_numbers(request.down_nodes))))
         if down_nodes:
             check_range("down_for", request.down_for, above=0)
@@ -183,13 +188,17 @@ class Moment(Generic[RunT]):
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out."""
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
-        for name in (found := tuple(dict.fromkeys(names))):
+        distinct = tuple(dict.fromkeys(names))
+        for name in distinct:
             if name not in ends:
                 raise InvalidInputError(f"{self.origin.name} has no job {name!r}; name one of its {len(ends)} jobs")
-            if (end := ends[name]) is not None and end < self.time:
-                what = f"job {name!r} ended at {end:g} s"
-                raise InvalidInputError(f"{what}, before the fork; name a job that ends at {self.time:g} s or later")
-        return tuple(name for name in found if name not in self.left_out)
+            end = ends[name]
+            if end is not None and end < self.time:
+                raise InvalidInputError(
+                    f"job {name!r} ended at {end:g} s, before the fork; name a job that ends at {self.time:g} s or "
+                    "later"
+                )
+        return tuple(name for name in distinct if name not in self.left_out)
 
 
 def _numbers(nodes: Iterable[int]) -> Iterable[int]:
@@ -218,13 +227,16 @@ class Trial:
     """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
-        self._moment, self._job_id = moment, job_id
+        self._moment = moment
+        self._job_id = job_id
         run, _ = moment.copied()
         self._scenario = moment.scenario
         run.advance(before=just_after(moment.time))  # jobs that end at the time of the round have ended
         jobs = {job.job_id: job for job, _ in run.active(moment.time)}
         self._job: Job | None = jobs.get(job_id)
-        self.ahead = [*jobs][: [*jobs, job_id].index(job_id)]
+        names = [*jobs]
+        position = names.index(job_id) if job_id in jobs else len(names)
+        self.ahead = names[:position]
 
     @property
     def is_there(self) -> bool:
@@ -236,13 +248,15 @@ class Trial:
         job = self._job
         if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
-        # A job with speeds runs on fewer GPUs without another request. On a cluster of changing size, the policy
-        # chooses the number of nodes.
-        most = 0 if job.speeds else job.num_replicas - (job.min_replicas or 1)
-        nodes = MOST_NODES if self._scenario.cluster.least_nodes is None else 0
+        most_gpus = job.num_replicas - (job.min_replicas or 1)
+        if job.speeds:
+            most_gpus = 0  # the job runs on fewer GPUs without another request
+        most_nodes = MOST_NODES
+        if self._scenario.cluster.least_nodes is not None:
+            most_nodes = 0  # the policy chooses the number of nodes
         return LeastChange(
-            _least(nodes, self.runs_with_nodes),
-            _least(most, self.runs_with_fewer_gpus),
+            _least(most_nodes, self.runs_with_nodes),
+            _least(most_gpus, self.runs_with_fewer_gpus),
             _least(len(self.ahead), self.runs_with_places),
         )
 
@@ -273,7 +287,8 @@ class Trial:
     def _runs(self, fork: Fork) -> bool:
         run, policy = self._moment.copied()
         run.fork(fork)
-        if (view := run.advance()) is None or view.time != fork.time:
+        view = run.advance()
+        if view is None or view.time != fork.time:
             return False
         run.commit(run.ask(policy, view))
         return self._job_id in run.allocation
@@ -288,9 +303,11 @@ def _least(most: int, works: Callable[[int], bool]) -> int | None:
     """
     if most < 1:
         return None
-    fails, tried = 0, 1
+    fails = 0
+    tried = 1
     while not works(tried):
         if tried == most:
             return None
-        fails, tried = tried, min(2 * tried, most)
+        fails = tried
+        tried = min(2 * tried, most)
     return fails + 1 + bisect_left(range(fails + 1, tried), True, key=works)
