@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
 from math import inf
 from time import monotonic
 from typing import Any, Protocol
@@ -36,7 +35,8 @@ WORTH_PROCESSES = 20.0  # several processes draw the futures if one process woul
 TRIES = 10
 """Number of times that the durations of waiting jobs are drawn again because the policy would have started the jobs."""
 
-NONE, RECENT = "none", "recent"
+NONE = "none"
+RECENT = "recent"
 
 
 @dataclass(frozen=True)
@@ -51,35 +51,41 @@ class Arrivals:
 
     def after(self, time: float) -> tuple[Job, ...]:
         """Return the jobs of the file that arrive after a time [s], under names that the run does not have."""
-        names = {job.job_id: f"{job.job_id}~" for job in self.jobs if job.submit_time > time}
-        return tuple(
-            replace(
-                job, job_id=names[job.job_id], after=tuple(names[name] for name in job.after if name in names), line=0
-            )
-            for job in self.jobs
-            if job.job_id in names
-        )
+        later = [job for job in self.jobs if job.submit_time > time]
+        new_names = {job.job_id: f"{job.job_id}~" for job in later}
+        renamed = []
+        for job in later:
+            # Jobs before `time` have ended, or are not a part of this future.
+            after = tuple(new_names[name] for name in job.after if name in new_names)
+            renamed.append(replace(job, job_id=new_names[job.job_id], after=after, line=0))
+        return tuple(renamed)
 
     def until(self, time: float, start: float) -> float:
         """Return when the last resampled job may arrive, for a forecast at a time [s]. The run began at `start` [s]."""
-        return time + (min(time - start, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
+        if self.source != RECENT:
+            return time
+        return time + min(time - start, LONGEST_ARRIVALS)
 
     def in_words(self, time: float, start: float, num_seen: int) -> str:
         """Return a line that states the assumption about arrivals, given the number of jobs that arrived until then.
 
         The arguments `time` and `start` are those of `until`.
         """
-        coming, words = len(self.after(time)), f"none after {clock(time)}"
         if self.source == RECENT:
             until = clock(self.until(time, start))
             words = f"resampled from the {_jobs(num_seen)} before {clock(time)}, until {until}, then none"
-        elif self.source != NONE:
-            words = f"{_jobs(coming)} of {self.source}, {_jobs(len(self.jobs) - coming, 'earlier ')} left out"
+        elif self.source == NONE:
+            words = f"none after {clock(time)}"
+        else:
+            num_coming = len(self.after(time))
+            left_out = _jobs(len(self.jobs) - num_coming, "earlier ")
+            words = f"{_jobs(num_coming)} of {self.source}, {left_out} left out"
         return f"assumed arrivals: {words}"
 
 
 def _jobs(number: int, adjective: str = "") -> str:
-    return f"{number} {adjective}job{'s' * (number != 1)}"
+    noun = "job" if number == 1 else "jobs"
+    return f"{number} {adjective}{noun}"
 
 
 _known_states: list[KnownState] = []  # in a worker process: the state from which it draws futures
@@ -89,19 +95,22 @@ def futures(known: KnownState, asked: Collection[JobId], forks: int, processes: 
     """Yield the times of each future by its number. Other processes draw all but the first if drawing takes long."""
     started = monotonic()
     yield known.future(asked, 0)
-    rest = range(1, forks)
-    if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
-        yield from (known.future(asked, number) for number in rest)
+    further = range(1, forks)
+    if processes == 1 or (monotonic() - started) * len(further) < WORTH_PROCESSES:
+        for number in further:
+            yield known.future(asked, number)
         return
     begin = partial(_begin_worker, known.recipe())
-    count, number = min(processes, len(rest)), 1
-    found: dict[int, Times] = {}
+    count = min(processes, len(further))
+    tasks = [(number, _future_in_worker, (asked, number)) for number in further]
+    finished: dict[int, Times] = {}  # futures that are finished before one with a smaller number
+    next_number = 1
     with workers(count, begin) as pool:
-        for done, future in as_finished(pool, ((number, _future_in_worker, (asked, number)) for number in rest), count):
-            found[done] = future.result()
-            while number in found:
-                yield found.pop(number)
-                number += 1
+        for number, future in as_finished(pool, tasks, count):
+            finished[number] = future.result()
+            while next_number in finished:
+                yield finished.pop(next_number)
+                next_number += 1
 
 
 def _begin_worker(make: Callable[[], KnownState]) -> None:
@@ -168,9 +177,9 @@ class KnownState(ABC):
         """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
         for name in names:
             if name not in self.names:
-                there = listed(self.names, 3) or "none"
+                present = listed(self.names, 3) or "none"
                 raise InvalidInputError(
-                    f"job {name!r} neither waits nor runs at {self.time:g} s; name one that does: {there}"
+                    f"job {name!r} neither waits nor runs at {self.time:g} s; name one that does: {present}"
                 )
 
     def future(self, asked: Collection[JobId], number: int) -> Times:
@@ -198,7 +207,8 @@ class KnownState(ABC):
         """
         altered = tuple(self._altered(draw))
         for _ in range(TRIES):
-            if not (early := self._starting_with(altered) - self._starting):
+            early = self._starting_with(altered) - self._starting
+            if not early:
                 break
             again = self._draw(rng).durations
             draw.durations.update({name: again[name] for name in early & again.keys()})
@@ -209,7 +219,8 @@ class KnownState(ABC):
         """Return the jobs that already waited and that the policy would start at this round if jobs were altered."""
         run, policy, fork = self._begun(altered)
         run.fork(fork)
-        if (view := run.advance(before=self.time + run.scenario.settings.round_interval)) is None:
+        view = run.advance(before=self.time + run.scenario.settings.round_interval)
+        if view is None:
             return frozenset()
         decision = run.ask(policy, view)
         if not isinstance(decision, Decision):
@@ -228,20 +239,23 @@ class KnownRun(KnownState):
     """The information about a run at a time that a forecaster has."""
 
     def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
-        self.moment, self.arrivals = moment, arrivals
+        self.moment = moment
+        self.arrivals = arrivals
         run, _ = moment.copied()
-        known, time = run.known, moment.time
-        self.time, self._seed = time, moment.config["seed"]
+        time = moment.time
+        self.time = time
+        self._seed = moment.config["seed"]
         self._start = min(run.start_time, time)
         jobs = [job for job in (*run.scenario.workload.jobs, *moment.added) if job.job_id not in moment.left_out]
         # The run is just before the time, so it lacks the jobs that are submitted at exactly this time.
         arriving = [job for job in jobs if job.submit_time == time and not job.after]
         self._active = [(job, done) for job, done in run.active(time) if job.job_id not in moment.left_out]
         self._active += [(job, 0.0) for job in arriving]
-        over = [(known[end.job], end) for end in run.ended()]
-        self._seen = [
-            Seen(job, end.work, end.status is Status.COMPLETED) for job, end in over if job.submit_time <= time
-        ]
+        self._seen = []
+        for end in run.ended():
+            job = run.known[end.job]
+            if job.submit_time <= time:
+                self._seen.append(Seen(job, end.work, end.status is Status.COMPLETED))
         self._seen += [Seen(job, progress, False) for job, progress in self._active]
         self._to_come = tuple(job.job_id for job in jobs if job.submit_time > time)
         self._from_file = arrivals.after(time)
@@ -254,7 +268,7 @@ class KnownRun(KnownState):
     @property
     def assumption(self) -> str:
         """Return the line that states the assumed arrivals."""
-        num_arrived = sum(each.job.past is None for each in self._seen)
+        num_arrived = sum(seen.job.past is None for seen in self._seen)
         return self.arrivals.in_words(self.time, self._start, num_arrived)
 
     def recipe(self) -> Callable[[], KnownState]:
@@ -292,16 +306,21 @@ def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
     since: dict[JobId, float] = {}
     # The starts of the jobs that were placed at the start of the run because they ran before.
     jobs = moment.scenario.workload.jobs
-    past = {job.job_id: job.past for job in takewhile(lambda job: job.past is not None, jobs)}
-    started = {name: each.started or 0.0 for name, each in past.items() if each is not None and each.is_running}
+    started: dict[JobId, float] = {}
+    for job in jobs:
+        if job.past is None:
+            break  # these jobs come first
+        if job.past.is_running:
+            started[job.job_id] = job.past.started or 0.0
     for record in moment.origin.result.allocation_records:
         if record.time >= moment.time:
             break
-        if record.nodes:
-            time = started.get(record.job, 0.0) if record.time == 0 else record.time
-            since.setdefault(record.job, time)
-        else:
+        if not record.nodes:
             since.pop(record.job, None)
+        elif record.time == 0:
+            since.setdefault(record.job, started.get(record.job, 0.0))
+        else:
+            since.setdefault(record.job, record.time)
     return since
 
 
@@ -309,7 +328,8 @@ class _Follower:
     """Simulates a future, and notes when jobs start and complete."""
 
     def __init__(self, run: Simulation, policy: Policy, jobs: Collection[JobId], since: dict[JobId, float]) -> None:
-        self._run, self._policy = run, policy
+        self._run = run
+        self._policy = policy
         self.left = set(jobs)
         self.completions: dict[JobId, float] = {}
         self.starts: dict[JobId, float] = {name: since[name] for name in self.left & since.keys()}
@@ -319,12 +339,15 @@ class _Follower:
         """Simulate up to a time [s], or until all jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
             decision = self._run.ask(self._policy, view)
-            # Reasons cost time, and no command reads the reasons of a future.
-            self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)
+            if isinstance(decision, Decision):
+                # Reasons cost time, and no command reads the reasons of a future.
+                decision = replace(decision, explain=None)
+            self._run.commit(decision)
             self._note()
         self._note()
 
     def _note(self) -> None:
+        """Note the jobs that have started or ended since the last call."""
         run = self._run
         for end in run.ended(self._num_ended):
             self.left.discard(end.job)

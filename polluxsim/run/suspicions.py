@@ -60,7 +60,11 @@ def suspicious(config: Mapping[str, Any], workload: Workload) -> list[str]:
     """
     interval = config.get("engine", {}).get("round_interval")
     durations = list(_durations_in(config))
-    sentences = [sentence for each in durations if (sentence := _suspicion(each, interval))]
+    sentences = []
+    for duration in durations:
+        sentence = _suspicion(duration, interval)
+        if sentence:
+            sentences.append(sentence)
     horizon = config.get("engine", {}).get("horizon")
     if isinstance(horizon, int | float):
         sentences += _of_horizon(horizon, interval, workload.jobs)
@@ -120,7 +124,9 @@ def _is_short(given: _Duration, interval: object) -> bool:
     """Return whether a duration is shorter than a round, and than its default by the length of another unit."""
     if not isinstance(interval, int | float) or not 0 < given.value < interval:
         return False
-    return given.value < UNUSUAL if given.default is None else given.value * LESS <= given.default
+    if given.default is None:
+        return given.value < UNUSUAL
+    return given.value * LESS <= given.default
 
 
 def _meant(given: _Duration) -> str:
@@ -145,29 +151,35 @@ def _of_horizon(horizon: float, interval: object, jobs: Sequence[Job]) -> Iterat
     if horizon >= HOUR or not jobs:
         return
     if isinstance(interval, int | float) and horizon <= interval:
-        what = f"the first round is at {interval:g} s"
+        reason = f"the first round is at {interval:g} s"
     elif all(job.submit_time + (job.duration or 0.0) >= horizon for job in jobs):
-        what = "no job can complete before it"
+        reason = "no job can complete before it"
     else:
         return
-    yield f"engine.horizon is {horizon:g} s, and {what}; for {horizon:g} h, write {horizon:g}h"
+    yield f"engine.horizon is {horizon:g} s, and {reason}; for {horizon:g} h, write {horizon:g}h"
 
 
 def _of_times(workload: Workload) -> Iterator[str]:
     """Yield a sentence about the longest time without a submission if it is a year or more."""
-    last, longest, after = 0.0, 0.0, 0
+    last = 0.0  # the last submission
+    longest = 0.0
+    next_job = 0  # number of the job at the end of the longest time
     for number, job in enumerate(workload.jobs):
-        if job.submit_time - last > longest:
-            longest, after = job.submit_time - last, number
+        gap = job.submit_time - last
+        if gap > longest:
+            longest = gap
+            next_job = number
         last = job.submit_time
     if longest < YEAR:
         return
     source = PurePath(workload.source).name
     years = "a year" if longest < 1.5 * YEAR else f"{longest / YEAR:.0f} years"
-    if after == 0:
-        what = f"the first job is submitted {years} after the start of the run; if times count from 1970"
-        yield f"{source}: {what}, subtract the time of the first submission from all times"
+    if next_job == 0:
+        yield (
+            f"{source}: the first job is submitted {years} after the start of the run; if times count from 1970, "
+            "subtract the time of the first submission from all times"
+        )
     else:
-        names = f"{workload.jobs[after - 1].job_id!r} and {workload.jobs[after].job_id!r}"
+        names = f"{workload.jobs[next_job - 1].job_id!r} and {workload.jobs[next_job].job_id!r}"
         where = f"between jobs {names} no job is submitted for {years}"
         yield f"{source}: {where}; check that all times count from the same time"

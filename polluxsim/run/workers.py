@@ -31,7 +31,9 @@ KeyT = TypeVar("KeyT")
 
 def num_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -41,7 +43,7 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
     The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that crashes raises a
     `SweepError`.
     """
-    others = set(active_children())
+    older_processes = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     pool = ProcessPoolExecutor(count, mp_context=fresh(), initializer=begin_worker, initargs=(environment, begin))
     try:
@@ -50,7 +52,7 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
     except BrokenProcessPool:
         raise SweepError("a worker process ended by itself: it crashed, or the machine ran out of memory") from None
     finally:
-        for process in set(active_children()) - others:
+        for process in set(active_children()) - older_processes:
             kill_worker(process)
             process.join()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -65,9 +67,13 @@ def as_finished(
     it late. After a crash of a process, no further task is requested.
     """
     running: dict[Future[Any], KeyT] = {}
-    left, is_broken = iter(tasks), False
+    waiting_tasks = iter(tasks)
+    is_broken = False
     while True:
-        while not is_broken and len(running) < count and (task := next(left, None)) is not None:
+        while not is_broken and len(running) < count:
+            task = next(waiting_tasks, None)
+            if task is None:
+                break
             key, function, arguments = task
             try:
                 with starting():
@@ -80,7 +86,8 @@ def as_finished(
             return
         done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
         for future in done:
-            is_broken |= isinstance(future.exception(), BrokenProcessPool)
+            if isinstance(future.exception(), BrokenProcessPool):
+                is_broken = True
             yield running.pop(future), future
 
 
@@ -161,6 +168,7 @@ def _end_group() -> None:
 
 
 def _end_with_parent() -> None:
+    """Wait until the parent process ends, and end this worker and its processes."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
