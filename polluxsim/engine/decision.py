@@ -83,7 +83,8 @@ FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
 def _with_plain_values(decision: Decision, state: State) -> Decision:
     """Return a decision with plain values in all fields other than its allocation."""
     for name, is_valid, must_be in FIELDS:
-        if not is_valid(value := getattr(decision, name)):
+        value = getattr(decision, name)
+        if not is_valid(value):
             raise _wrong(name, value, must_be)
     fitness = _number("fitness", decision.fitness)
     bound = _number("upper_bound", decision.upper_bound)
@@ -91,22 +92,27 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
         raise _wrong("upper_bound", decision.upper_bound, "> 0")
     if bound is not None and fitness is not None and fitness > bound * (1 + ROUNDING):
         raise _wrong("upper_bound", decision.upper_bound, f"no less than the fitness, {fitness!r}, or None")
-    if (until := _real(decision.valid_until)) is None or isnan(until):
+    until = _real(decision.valid_until)
+    if until is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
-    rejected = _rejected(decision, state) if decision.rejected else ()
-    wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
-    given = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
-    if all(map(is_, given, (fitness, bound, until, wanted))) and not decision.rejected:
+    num_nodes = None
+    if decision.num_nodes is not None:
+        num_nodes = _num_nodes(decision.num_nodes, state)
+    if decision.rejected:
+        decision = replace(decision, rejected=_rejected(decision, state))
+    # Most decisions have plain values, and a copy takes time.
+    values = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
+    if all(map(is_, values, (fitness, bound, until, num_nodes))):
         return decision
-    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted, rejected=rejected)
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=num_nodes)
 
 
 def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
     """Return the rejected jobs, each once, in order of submission."""
     for job_id in decision.rejected:
-        if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
+        if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise _not_active("rejected", job_id)
-        if job.placement or decision.allocation.get(job_id):
+        if state.jobs.active[job_id].placement or decision.allocation.get(job_id):
             raise InvalidAllocationError(f"rejected job {job_id!r}, which must not hold GPUs or get any")
     return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
 
@@ -114,7 +120,8 @@ def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
 def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if (number := _real(value)) is None or not isfinite(number):
+    number = _real(value)
+    if number is None or not isfinite(number):
         raise _wrong(name, value, "a finite number, or None")
     return number
 
@@ -147,7 +154,8 @@ def _num_nodes(wanted: object, state: State) -> int:
     counts = state.nodes.counts
     if counts is None:
         raise InvalidAllocationError(f"asked for {short(wanted)} nodes, but their number cannot change")
-    if (number := _whole(wanted)) is None or not counts.least <= number <= counts.most:
+    number = _whole(wanted)
+    if number is None or not counts.least <= number <= counts.most:
         raise InvalidAllocationError(f"asked for {short(wanted)} nodes, must be {counts.least} to {counts.most}")
     return number
 
@@ -160,7 +168,8 @@ def _not_active(what: str, job_id: object) -> InvalidAllocationError:
     """Return the error about a value that is not the name of an active job."""
     if isinstance(job_id, str):
         return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active")
-    if isinstance(name := getattr(job_id, "job_id", None), str):
+    name = getattr(job_id, "job_id", None)
+    if isinstance(name, str):
         return InvalidAllocationError(f"{what} the view of job {name!r}, must name the job: use job.job_id")
     return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active; name a job by job.job_id")
 
@@ -182,8 +191,10 @@ def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapp
     shared = _newly_shared(decision, state)
     new |= {job_id: _placement_of(gpus) for job_id, gpus in shared.items()}
     if not decision.others_keep:
-        gone = state.jobs.placed.keys() - decision.allocation.keys()
-        new |= dict.fromkeys(gone - decision.shared.keys() if decision.shared else gone, ())
+        not_named = state.jobs.placed.keys() - decision.allocation.keys()
+        if decision.shared:
+            not_named -= decision.shared.keys()
+        new |= dict.fromkeys(not_named, ())
     up = state.nodes.present(state.clock.now, decision.num_nodes)
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
@@ -196,7 +207,9 @@ def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapp
     if decision.num_nodes is not None:
         for job in state.jobs.placed.values():
             _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
-    batches = batches_of(decision, new, state) if decision.batch_sizes else {}
+    batches: Mapping[JobId, ChosenBatch] = {}
+    if decision.batch_sizes:
+        batches = batches_of(decision, new, state)
     moves = [
         _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()), batches.get(job_id))
         for job_id, placement in new.items()
@@ -211,33 +224,33 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
     """Yield the jobs whose placement changes, ignoring the order of nodes."""
     active = state.jobs.active
     for job_id, placement in decision.allocation.items():
-        if not isinstance(job_id, str) or (job := active.get(job_id)) is None:
+        if not isinstance(job_id, str) or job_id not in active:
             raise _not_active("gave GPUs to", job_id)
-        held = job.holding.placement
-        if placement is held:  # it was checked when it was new
+        present = active[job_id].holding.placement
+        if placement is present:  # it was checked when it was new
             continue
         plain = _pairs(job_id, placement, "(node, GPUs)")
-        if plain != held and (len(plain) != len(held) or set(plain) != set(held)):
+        if plain != present and (len(plain) != len(present) or set(plain) != set(present)):
             yield job_id, plain
 
 
 def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
     """Return the jobs whose numbered GPUs change, ignoring their order."""
-    held = state.nodes.shared.held
-    found = {}
+    held_by = state.nodes.shared.held
+    new = {}
     for job_id, gpus in decision.shared.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise _not_active("gave GPUs to", job_id)
         if job_id in decision.allocation:
             raise InvalidAllocationError(f"named job {job_id!r} in allocation and in shared, must be one of them")
-        if gpus is held.get(job_id):
+        if gpus is held_by.get(job_id):
             continue
         plain = _pairs(job_id, gpus, "(node, number)")
         if not plain or len(set(plain)) < len(plain):
             raise InvalidAllocationError(f"gave job {job_id!r} {short(gpus)} in shared, must be GPUs, each once")
-        if set(plain) != set(held.get(job_id, ())):
-            found[job_id] = plain
-    return found
+        if set(plain) != set(held_by.get(job_id, ())):
+            new[job_id] = plain
+    return new
 
 
 def _placement_of(gpus: Gpus) -> Placement:
@@ -303,25 +316,27 @@ def _check_shared(
     for tenant in _tenants(new, shared, state):
         for gpu in tenant.gpus:
             users[gpu].append(tenant)
-        used.update({} if tenant.gpus else dict(tenant.placement))
+        if not tenant.gpus:
+            used.update(dict(tenant.placement))
     used.update(node for node, _ in users)
     for node, gpus in used.items():
         if gpus > up[node]:
             raise _over(node, f"{gpus} GPUs", f"{up[node]}")
-    for (node, number), there in users.items():
-        if not 0 <= number < (size := state.scenario.cluster.gpus_per_node[node]):
-            who = there[0].job.job_id
-            raise InvalidAllocationError(f"gave job {who!r} GPU {number} of node {node}, must be 0 to {size - 1}")
+    for (node, number), tenants in users.items():
+        size = state.scenario.cluster.gpus_per_node[node]
+        if not 0 <= number < size:
+            job_id = tenants[0].job.job_id
+            raise InvalidAllocationError(f"gave job {job_id!r} GPU {number} of node {node}, must be 0 to {size - 1}")
     _check_fit(users, state.scenario.settings.sharing)
 
 
 def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state: State) -> Iterable[Tenant]:
     """Yield the jobs that will hold GPUs."""
-    held = state.nodes.shared.held
+    held_by = state.nodes.shared.held
     types = state.nodes.node_types
     for job in state.jobs.running:
         if job.job_id not in new:
-            yield tenant_of(job, held.get(job.job_id, ()), types)
+            yield tenant_of(job, held_by.get(job.job_id, ()), types)
     for job_id, placement in new.items():
         if placement:
             tenant = tenant_of(state.jobs.active[job_id], shared.get(job_id, ()), types)
@@ -329,26 +344,34 @@ def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state
 
 
 def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -> None:
-    # Each group is checked once, at its first GPU.
-    crowded = [(gpu, there) for gpu, there in users.items() if len(there) > 1]
-    groups = {tuple(each.job.job_id for each in there): (gpu, there) for gpu, there in reversed(crowded)}
-    why = "engine.sharing is null" if sharing is None else f"{type(sharing).__name__} does not let them share it"
-    for names, ((node, number), there) in groups.items():
-        if sharing is None or not sharing.fits(there):
-            who = " and ".join(map(repr, names))
-            raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, but {why}")
+    """Raise InvalidAllocationError if jobs are on one GPU that do not fit together."""
+    # Most groups of jobs share several GPUs. Each group is checked once, at its first GPU.
+    checked = set[tuple[JobId, ...]]()
+    for (node, number), tenants in users.items():
+        names = tuple(tenant.job.job_id for tenant in tenants)
+        if len(tenants) == 1 or names in checked:
+            continue
+        checked.add(names)
+        if sharing is not None and sharing.fits(tenants):
+            continue
+        reason = "engine.sharing is null"
+        if sharing is not None:
+            reason = f"{type(sharing).__name__} does not let them share it"
+        jobs = " and ".join(map(repr, names))
+        raise InvalidAllocationError(f"put jobs {jobs} on GPU {number} of node {node}, but {reason}")
 
 
 def _delays(decision: Decision, state: State) -> dict[JobId, float]:
     """Return the restart delays that a decision names [s]."""
-    found = {}
+    delays = {}
     for job_id, delay in decision.delays.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise _not_active("named a delay of", job_id)
-        if (seconds := _real(delay)) is None or not 0 <= seconds <= LONGEST_DELAY:
+        seconds = _real(delay)
+        if seconds is None or not 0 <= seconds <= LONGEST_DELAY:
             raise _wrong(f"delays[{job_id!r}]", delay, f"a number of seconds from 0 to {LONGEST_DELAY:g}")
-        found[job_id] = seconds
-    return found
+        delays[job_id] = seconds
+    return delays
 
 
 def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus, batch: ChosenBatch | None = None) -> Move:
@@ -357,21 +380,28 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus, ba
         return Move(job, placement, None)
     types = nodes.node_types.names_of(placement)
     usable = job.job.gpu_types
-    for gpu_type in types if usable else ():
-        if gpu_type not in usable and gpu_type != ANY.name:
-            given = f"{job.job_id!r} GPUs of {gpu_type}: {placement}"
-            raise InvalidAllocationError(f"gave job {given}, must be of {' or '.join(usable)}")
+    if usable:
+        for gpu_type in types:
+            if gpu_type not in usable and gpu_type != ANY.name:
+                raise InvalidAllocationError(
+                    f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, must be of {' or '.join(usable)}"
+                )
     _, shape, gpus = spread(placement)
-    if gpus > (most := _most_replicas(job, policy_chooses=batch is not None)):
-        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, must be at most {most}")
-    if gpus < (fewest := job.job.min_replicas or 1):
+    largest = _most_replicas(job, policy_chooses=batch is not None)
+    if gpus > largest:
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, must be at most {largest}")
+    fewest = job.job.min_replicas or 1
+    if gpus < fewest:
         reason = f"its min_replicas is {fewest}: give it none, or {fewest} or more"
         raise TooFewReplicasError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
     try:
         if len(types) > 1:
             return Move(job, placement, _mixed_speed(job, placement, nodes, numbered))
         truth = job.truth.for_gpu_type(types[0])
-        choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch) if batch is None else batch.choice
+        if batch is None:
+            choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
+        else:
+            choice = batch.choice
         return Move(job, placement, truth.speed_at(shape, choice), numbered)
     except FixedReplicasError as error:
         raise BrokenGangError(f"gave job {job.job_id!r} {placement}: {error}") from error
@@ -403,11 +433,12 @@ def _mixed_speed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: G
 def _most_replicas(job: ActiveJob, *, policy_chooses: bool) -> int:
     """Return the largest number of GPUs by the application and the user of a job, at least the requested number."""
     application = job.truth.application
-    asked = job.job
-    can_change = policy_chooses or job.agent.learns
-    most = application.most_replicas(application.largest_batch if can_change else asked.batch_size)
-    most = max(most, asked.num_replicas)
-    return most if asked.max_replicas is None else min(most, asked.max_replicas)
+    request = job.job
+    batch_size = request.batch_size
+    if policy_chooses or job.agent.learns:
+        batch_size = application.largest_batch
+    largest = max(application.most_replicas(batch_size), request.num_replicas)
+    return largest if request.max_replicas is None else min(largest, request.max_replicas)
 
 
 def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
@@ -419,31 +450,38 @@ def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> M
     placements |= {job_id: move.placement for job_id, move in moves.items()}
     granted = {job_id: _host(job_id, host, placements) for job_id, host in decision.hosts.items()}
     part = _parts(moves, state)
-    left = [list(host) for host in cluster.hosts]
+    free_cpus = [host.cpus for host in cluster.hosts]
+    free_memory = [host.memory for host in cluster.hosts]
     for job_id, placement in placements.items():
         if placement:
             cpus, memory = granted.get(job_id) or part(job_id, with_gpus(cluster.host_shares, placement))
             for node, gpus in placement:
-                left[node][0] -= cpus * gpus
-                left[node][1] -= memory * gpus
-    for node, (there, rest) in enumerate(zip(cluster.hosts, left, strict=True)):
-        if any(part < -HOST_ROUNDING * all_ for part, all_ in zip(rest, there, strict=True)):
-            cpus = there.cpus - rest[0]
-            memory = there.memory - rest[1]
-            raise _over(node, f"{cpus:g} CPUs and {memory:g} GB", f"{there.cpus:g} and {there.memory:g}")
+                free_cpus[node] -= cpus * gpus
+                free_memory[node] -= memory * gpus
+    for node, host in enumerate(cluster.hosts):
+        if free_cpus[node] < -HOST_ROUNDING * host.cpus or free_memory[node] < -HOST_ROUNDING * host.memory:
+            cpus = host.cpus - free_cpus[node]
+            memory = host.memory - free_memory[node]
+            raise _over(node, f"{cpus:g} CPUs and {memory:g} GB", f"{host.cpus:g} and {host.memory:g}")
     return granted
 
 
 def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host], Host]:
     """Return a function from a job and the CPUs and memory of a whole GPU to its part on GPUs that it shares."""
-    gpus = {job_id: held for job_id, held in state.nodes.shared.held.items() if job_id not in moves}
-    gpus |= {job_id: move.gpus for job_id, move in moves.items() if move.gpus}
-    users = Counter(gpu for held in gpus.values() for gpu in held)
+    gpus_by_job = dict(state.nodes.shared.held)
+    for job_id, move in moves.items():
+        gpus_by_job.pop(job_id, None)
+        if move.gpus:
+            gpus_by_job[job_id] = move.gpus
+    users = Counter[Gpu]()
+    for gpus in gpus_by_job.values():
+        users.update(gpus)
 
     def part(job_id: JobId, host: Host) -> Host:
-        if not (held := gpus.get(job_id)):
+        gpus = gpus_by_job.get(job_id)
+        if not gpus:
             return host
-        return host.times(1 - ceded_gpus(held, users) / len(held))
+        return host.times(1 - ceded_gpus(gpus, users) / len(gpus))
 
     return part
 

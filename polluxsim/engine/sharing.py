@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError, bad_line
-from polluxsim.common.tables import read_rows
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.engine.job import ActiveJob
 from polluxsim.hardware.clusters import Cluster
@@ -47,23 +47,28 @@ class Tenant(NamedTuple):
     def batch_size(self) -> int:
         """Return the batch size on each of its GPUs, from its plan or its user [examples]."""
         plan = self.job.plan
-        return self.job.batch_size // self.job.num_replicas if plan is None else plan.stretches[self.epoch][0]
+        if plan is None:
+            return self.job.batch_size // self.job.num_replicas
+        return plan.stretches[self.epoch][0]
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
     """Return a job as a sharing model sees it. `gpus` are its GPUs by number, empty if it can share none of them."""
     if not gpus:
         return Tenant(job.job, job.placement, ())
-    gpu_type = node_types[gpus[0][0]].name if node_types else ""
+    gpu_type = ""
+    if node_types:
+        first_node, _ = gpus[0]
+        gpu_type = node_types[first_node].name
     return Tenant(job.job, job.placement, gpus, gpu_type, job.segment.epoch)
 
 
 def by_gpus(tenants: Iterable[Tenant]) -> Iterable[Sequence[Tenant]]:
     """Return the jobs with GPUs by number, in groups with the same GPUs."""
     packs: dict[Gpus, list[Tenant]] = {}
-    for each in tenants:
-        if each.gpus:
-            packs.setdefault(tuple(sorted(each.gpus)), []).append(each)
+    for tenant in tenants:
+        if tenant.gpus:
+            packs.setdefault(tuple(sorted(tenant.gpus)), []).append(tenant)
     return packs.values()
 
 
@@ -83,14 +88,13 @@ class Sharing(Protocol):
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
     """Return the losses of a sharing model. Each is below 1, because a job without speed never completes."""
     lost = sharing.lost(tenants)
-    if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
-        model = type(sharing).__name__
-        job_id = wrong[0]
-        share = lost[wrong[0]]
-        raise InvalidConfigError(
-            f"engine.sharing: {model} takes a share of {share} of the speed of job {job_id!r}, must be at least 0 and "
-            "below 1, because a job without speed never completes: change the sharing model or its table"
-        )
+    for job_id, share in lost.items():
+        if not 0 <= share < 1:
+            model = type(sharing).__name__
+            raise InvalidConfigError(
+                f"engine.sharing: {model} takes a share of {share} of the speed of job {job_id!r}, must be at least 0 "
+                "and below 1, because a job without speed never completes: change the sharing model or its table"
+            )
     return lost
 
 
@@ -115,10 +119,15 @@ class Interference:
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """
-        spanning = [each for each in tenants if len(each.placement) > 1]
-        users = Counter(node for each in spanning for node, _ in each.placement)
-        slowed = (each for each in spanning if any(users[node] > 1 for node, _ in each.placement))
-        return {each.job.job_id: self.slowdown for each in slowed}
+        spanning = [tenant for tenant in tenants if len(tenant.placement) > 1]
+        users = Counter[int]()
+        for tenant in spanning:
+            users.update(node for node, _ in tenant.placement)
+        lost = {}
+        for tenant in spanning:
+            if any(users[node] > 1 for node, _ in tenant.placement):
+                lost[tenant.job.job_id] = self.slowdown
+        return lost
 
 
 class Interleaved:
@@ -129,18 +138,21 @@ class Interleaved:
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
         """Return whether the jobs hold the same GPUs, and whether the stages of each job are known."""
-        same = all(set(each.gpus) == set(tenants[0].gpus) for each in tenants)
-        return same and len(tenants) <= MOST_JOBS and all(each.job.stages is not None for each in tenants)
+        if len(tenants) > MOST_JOBS:
+            return False
+        gpus = set(tenants[0].gpus)
+        return all(set(tenant.gpus) == gpus and tenant.job.stages is not None for tenant in tenants)
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the losses to the turns of the other jobs."""
         lost: dict[JobId, float] = {}
         for pack in by_gpus(tenants):
-            if len(pack) > 1:
-                stages = [each.job.stages for each in pack if each.job.stages is not None]
-                time = interleaved(tuple(sorted(stages)))
-                for each, alone in zip(pack, stages, strict=True):
-                    lost[each.job.job_id] = max(1 - alone.step / time, 0.0)
+            if len(pack) == 1:
+                continue
+            stages = [tenant.job.stages for tenant in pack if tenant.job.stages is not None]
+            time = interleaved(tuple(sorted(stages)))
+            for tenant, alone in zip(pack, stages, strict=True):
+                lost[tenant.job.job_id] = max(1 - alone.step / time, 0.0)
         return lost
 
 
@@ -158,8 +170,15 @@ class Leftovers:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the losses of the jobs of low priority."""
-        guaranteed = {gpu: each for each in tenants if is_guaranteed(each) for gpu in each.gpus}
-        return {each.job.job_id: _loss_beside(each, guaranteed) for each in tenants if not is_guaranteed(each)}
+        guaranteed: dict[Gpu, Tenant] = {}
+        for tenant in tenants:
+            if is_guaranteed(tenant):
+                guaranteed |= dict.fromkeys(tenant.gpus, tenant)
+        lost = {}
+        for tenant in tenants:
+            if not is_guaranteed(tenant):
+                lost[tenant.job.job_id] = _loss_beside(tenant, guaranteed)
+        return lost
 
 
 def is_guaranteed(tenant: Tenant) -> bool:
@@ -169,11 +188,17 @@ def is_guaranteed(tenant: Tenant) -> bool:
 
 def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
     """Return the loss of a job of low priority to the busiest of the jobs on its GPUs."""
-    if (mine := low.job.stages) is None:
+    own = low.job.stages
+    if own is None:
         return 0.0
-    there = (guaranteed[gpu].job.stages for gpu in low.gpus if gpu in guaranteed)
-    times = {beside(mine, stages) for stages in there if stages is not None}
-    return 1 - mine.step / max(times | {mine.step})
+    longest = own.step  # time of a step [s], alone
+    for gpu in low.gpus:
+        if gpu not in guaranteed:
+            continue
+        stages = guaranteed[gpu].job.stages
+        if stages is not None:
+            longest = max(longest, beside(own, stages))
+    return 1 - own.step / longest
 
 
 @takes_settings("engine.sharing")
@@ -203,19 +228,19 @@ class Pairs:
     )
 
     def __post_init__(self) -> None:
-        found: dict[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = {}
+        speeds: dict[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = {}
         for row in read_rows(Path(self.path), PAIR_COLUMNS):
-            one, other = (
-                (row.text(f"{which}model"), max(row.integer(f"{which}batch_size", at_least=0), 1))
-                for which in ("", "other_")
-            )
-            where = row.text("gpu_type"), row.integer("gpus", at_least=1)
-            for key, column in (((one, other), "steps_per_s"), ((other, one), "other_steps_per_s")):
+            one = (row.text("model"), _batch_size(row, "batch_size"))
+            other = (row.text("other_model"), _batch_size(row, "other_batch_size"))
+            gpu_type = row.text("gpu_type")
+            gpus = row.integer("gpus", at_least=1)
+            for first, second, column in ((one, other, "steps_per_s"), (other, one, "other_steps_per_s")):
                 speed = row.number(column, at_least=0)
-                if found.setdefault((*where, *key), speed) != speed:
-                    what = f"the table also has {found[*where, *key]:g} for these two jobs; remove one of them"
-                    raise bad_line(self.path, row.line, f"column {column!r} is {speed:g}, but {what}")
-        object.__setattr__(self, "_speeds", found)
+                earlier = speeds.setdefault((gpu_type, gpus, first, second), speed)
+                if earlier != speed:
+                    problem = f"the table also has {earlier:g} for these two jobs; remove one of them"
+                    raise bad_line(self.path, row.line, f"column {column!r} is {speed:g}, but {problem}")
+        object.__setattr__(self, "_speeds", speeds)
 
     def without_effect(self, jobs: object, cluster: Cluster) -> list[str]:
         """Return a sentence if the cluster replaces `gpu_type`; check that the table has this type if it counts."""
@@ -236,12 +261,14 @@ class Pairs:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the losses of two jobs on the same GPUs."""
-        found: dict[JobId, float] = {}
-        for there in by_gpus(tenants):
-            if len(there) == 2:
-                speeds = self._measured(*there) or (IN_TURN, IN_TURN)
-                found |= {each.job.job_id: 1 - speed for each, speed in zip(there, speeds, strict=True)}
-        return found
+        lost: dict[JobId, float] = {}
+        for pair in by_gpus(tenants):
+            if len(pair) != 2:
+                continue
+            speeds = self._measured(*pair) or (IN_TURN, IN_TURN)
+            for tenant, speed in zip(pair, speeds, strict=True):
+                lost[tenant.job.job_id] = 1 - speed
+        return lost
 
     def _measured(self, one: Tenant, other: Tenant) -> tuple[float, float] | None:
         """Return the speeds of two jobs that share GPUs, relative to their speeds alone.
@@ -304,3 +331,8 @@ class SharedGpus:
 def ceded_gpus(gpus: Gpus, users: Mapping[Gpu, int]) -> float:
     """Return the part of the GPUs that belongs to other jobs, given the number of jobs on each GPU."""
     return sum(1 - 1 / users[gpu] for gpu in gpus)
+
+
+def _batch_size(row: Row, column: str) -> int:
+    """Return a batch size of a table of pairs; 1 in place of 0, which means that the model has only one size."""
+    return max(row.integer(column, at_least=0), 1)
