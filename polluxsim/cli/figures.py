@@ -107,7 +107,7 @@ def add_timeline(parser: ArgumentParser) -> None:
 
 
 def _timeline(options: Namespace) -> None:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.look.timeline import write_timeline
     from polluxsim.records.storage import read_run
 
@@ -118,6 +118,6 @@ def _timeline(options: Namespace) -> None:
     run = read_run(options.run)
     file = options.output or Path(f"{run.name}.perfetto.json.gz")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(file) as temporary:
+    with atomic_write(file) as temporary:
         slices = write_timeline(run, temporary, packed=file.suffix == ".gz")
     print(f"wrote {file}: {slices} slices; open it at https://ui.perfetto.dev or in chrome://tracing")

@@ -116,7 +116,7 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
 
 
 def _conformance(options: Namespace) -> int:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.look.console import console
     from polluxsim.studies.paper.conformance import (
         conformance_experiments,
@@ -138,7 +138,7 @@ def _conformance(options: Namespace) -> int:
     console().print(conformance_table(rows))
     for note in (*why_not(rows), *left_out(inputs, everything=options.all)):
         console().print(f"  {note}", style="dim")
-    with appearing_whole(options.output / "conformance.csv") as path:
+    with atomic_write(options.output / "conformance.csv") as path:
         conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
     met = sum(row.verdict.passed is True for _, row in rows)
     console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.output / 'conformance.csv'}")

@@ -49,7 +49,7 @@ def add_log_nodes(parser: ArgumentParser) -> None:
 
 
 def _nodes(options: Namespace) -> None:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.logs.site.nodes import cluster_yaml, read_nodes
 
     target: Path = options.output
@@ -58,7 +58,7 @@ def _nodes(options: Namespace) -> None:
     nodes = read_nodes(options.source, options.unit)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with appearing_whole(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text(cluster_yaml(nodes), encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{target}: cannot be written ({error.strerror or error})") from None

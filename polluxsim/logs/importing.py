@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from polluxsim.common.dates import zone_named
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, check_range, invalid_setting
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import (
@@ -291,7 +291,7 @@ class _Import:
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
         table = self._without_repeats(table)
         self._count_oddities(table)
-        with appearing_whole(self.destination) as temporary:
+        with atomic_write(self.destination) as temporary:
             return self._write(table, temporary)
 
     def _without_repeats(self, table: pa.Table) -> pa.Table:

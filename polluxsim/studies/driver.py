@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
-from polluxsim.common.files import appearing_whole, lock
+from polluxsim.common.files import atomic_write, lock
 from polluxsim.common.parquet import read_parquet
 from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
@@ -111,7 +111,7 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
-    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
 
 
