@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
-from polluxsim.cli.options import as_setting, as_workload, take
+from polluxsim.cli.options import add_option, as_setting, as_workload
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 NO = 1  # exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2
@@ -115,7 +115,7 @@ def parser_of(name: str) -> Parser:
     parser = Parser(prog=f"polluxsim {name}")
     getattr(import_module(f"polluxsim.cli.{command.module}"), f"add_{name.replace(' ', '_')}")(parser)
     if command.configs:
-        take(parser, "config-dir")
+        add_option(parser, "config-dir")
     parser.state(statuses(command))
     return parser
 

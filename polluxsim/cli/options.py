@@ -297,7 +297,7 @@ class TakesArguments(Protocol):
         """Declare an option."""
 
 
-def take(
+def add_option(
     parser: TakesArguments,
     name: str,
     *,
@@ -327,7 +327,7 @@ def _shown(default: object) -> str:
     return f"{default:g}" if isinstance(default, float) else "" if default is None else str(default)
 
 
-def take_forms(parser: ArgumentParser, *forms: str) -> None:
+def add_forms(parser: ArgumentParser, *forms: str) -> None:
     """Declare mutually exclusive options, each for one output format."""
     group = parser.add_mutually_exclusive_group()
     for form in forms:
@@ -363,14 +363,14 @@ def as_workload(word: str) -> str:
     return f"write workload.path={word}" if word.endswith((".csv", ".parquet")) else ""
 
 
-def take_window(parser: ArgumentParser) -> None:
+def add_window(parser: ArgumentParser) -> None:
     """Let a command take a window of submissions."""
-    take(parser, "from")
-    take(parser, "to")
+    add_option(parser, "from")
+    add_option(parser, "to")
 
 
 def window_of(options: Namespace) -> SubmissionWindow | None:
-    """Return the window of `take_window`; None without one."""
+    """Return the window of `add_window`; None without one."""
     since, until = getattr(options, "from"), options.to
     if since is None and until is None:
         return None
@@ -379,18 +379,16 @@ def window_of(options: Namespace) -> SubmissionWindow | None:
     return SubmissionWindow(since, until)
 
 
-def take_run(parser: TakesArguments) -> None:
+def add_run(parser: TakesArguments) -> None:
     """Let a command take the folder of a run."""
     parser.add_argument("run", type=path, metavar="RUN", help=RUN)
 
 
-def take_runs(parser: TakesArguments, also: str = "") -> None:
+def add_runs(parser: TakesArguments, also: str = "") -> None:
     """Let a command take folders of runs and sweeps. `also` is added to the help."""
     parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 
-def take_output(
-    parser: ArgumentParser, what: str, default: Path | str | None = None, *, required: bool = False
-) -> None:
+def add_output(parser: ArgumentParser, what: str, default: Path | str | None = None, *, required: bool = False) -> None:
     """Let a command take `-o/--output`: the file or folder that it writes."""
-    take(parser, "output", default=None if default is None else Path(default), note=what, required=required)
+    add_option(parser, "output", default=None if default is None else Path(default), note=what, required=required)

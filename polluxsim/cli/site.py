@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from polluxsim.cli.options import path, take, take_output
+from polluxsim.cli.options import add_option, add_output, path
 from polluxsim.common.dates import short_date
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, invalid_setting
@@ -43,8 +43,8 @@ def add_log_nodes(parser: ArgumentParser) -> None:
         "Example: polluxsim log nodes nodes.txt -o conf/cluster/site.yaml"
     )
     parser.add_argument("source", type=path, metavar="SRC", help="output of sinfo, scontrol or kubectl")
-    take_output(parser, "configuration to write, like conf/cluster/site.yaml", required=True)
-    take(parser, "unit", default="gpus")
+    add_output(parser, "configuration to write, like conf/cluster/site.yaml", required=True)
+    add_option(parser, "unit", default="gpus")
     parser.set_defaults(action=_nodes)
 
 

@@ -43,15 +43,18 @@ def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     _check_types(scenario)
     of_policy = policy.without_effect(scenario.workload.jobs, scenario.cluster)
     sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
-    sentences += [*_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario)]
-    sentences += [*_of_placement(scenario), *_of_limits(scenario)]
+    sentences += _ineffective_node_settings(scenario)
+    sentences += _ineffective_failure_settings(scenario)
+    sentences += _ineffective_job_settings(scenario)
+    sentences += _ineffective_placement(scenario)
+    sentences += _ineffective_limits(scenario)
     settings, cluster = scenario.settings, scenario.cluster
     for part in (cluster.failures, settings.sharing, settings.checkpoints):
         sentences += without_effect(part, scenario.workload.jobs, cluster)
     return sentences
 
 
-def _of_placement(scenario: Scenario) -> Iterator[str]:
+def _ineffective_placement(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence if jobs should keep their nodes, and the policy places them by a rule of its own."""
     if scenario.shape_rule.anywhere or scenario.traits.keeps_shapes:
         return
@@ -61,7 +64,7 @@ def _of_placement(scenario: Scenario) -> Iterator[str]:
     )
 
 
-def _of_limits(scenario: Scenario) -> Iterator[str]:
+def _ineffective_limits(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each limit by user, QOS or queue that cannot stop a job.
 
     A limit of a QOS or queue that no job has raises an `InvalidConfigError`.
@@ -93,7 +96,7 @@ def _check_types(scenario: Scenario) -> None:
             check_names(f"engine.restart_delays.{application}", delays, "GPU type", known)
 
 
-def _of_nodes(scenario: Scenario) -> Iterator[str]:
+def _ineffective_node_settings(scenario: Scenario) -> Iterator[str]:
     cluster, settings = scenario.cluster, scenario.settings
     if scenario.traits.scales and not cluster.is_elastic:
         yield f"policy {scenario.policy_name}: the number of nodes is fixed, so it only places jobs (cluster=elastic)"
@@ -103,7 +106,7 @@ def _of_nodes(scenario: Scenario) -> Iterator[str]:
         yield "engine.free_moves has no effect: all restart delays are 0"
 
 
-def _of_failures(scenario: Scenario) -> Iterator[str]:
+def _ineffective_failure_settings(scenario: Scenario) -> Iterator[str]:
     cluster, settings = scenario.cluster, scenario.settings
     failures, repairs = cluster.failures, cluster.repairs
     if repairs is not None:
@@ -117,7 +120,7 @@ def _of_failures(scenario: Scenario) -> Iterator[str]:
         yield "engine.ask_at_failures has no effect: neither nodes nor jobs fail"
 
 
-def _of_jobs(scenario: Scenario) -> Iterator[str]:
+def _ineffective_job_settings(scenario: Scenario) -> Iterator[str]:
     jobs = scenario.workload.jobs
     if jobs and scenario.batch_rule is not None and all(job.is_rigid for job in jobs):
         yield "agent has no effect: no job trains a profile, so none chooses a batch size"

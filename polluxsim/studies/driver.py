@@ -153,7 +153,7 @@ _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset()
 """Files of the locks that the blocks around the present code hold."""
 
 
-class Completed(NamedTuple):
+class CompletedSweep(NamedTuple):
     """A complete sweep."""
 
     done: int  # number of runs made now; all other runs were finished before
@@ -199,13 +199,13 @@ def run_sweep(
     report_replaced(config_dirs)
     composing = composer(config_dirs)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    frame = run_entries(
+    frame = frame_of_entries(
         entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache, check_first=True
     )
     return frame.set_index("key", drop=False).loc[[entry.key for entry in entries]].reset_index(drop=True)
 
 
-def run_entries(
+def frame_of_entries(
     entries: Sequence[Entry],
     folder: Path,
     *,
@@ -226,15 +226,15 @@ def run_entries(
         processes = chosen_workers(chosen_launcher(launcher, config_dirs, folder), workers)
     else:
         processes = LocalWorkers(workers)
-    completed = complete(entries, folder, processes, cache, check_first=check_first)
+    completed = complete_sweep(entries, folder, processes, cache, check_first=check_first)
     frame = frame_of_table(completed.table)
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
 
 
-def complete(
+def complete_sweep(
     entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None = None, *, check_first: bool = False
-) -> Completed:
+) -> CompletedSweep:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
     With `check_first`, no run is made if one of them cannot be made. The table exists if and only if the last sweep in
@@ -248,7 +248,7 @@ def complete(
         clear([folder])
         clear_runs(folders)
         try:
-            return _complete(entries, folder, workers, cache, check_first=check_first)
+            return _make_and_tabulate(entries, folder, workers, cache, check_first=check_first)
         except KeyboardInterrupt:
             clear_runs(folders)  # the workers have ended
             counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
@@ -273,9 +273,9 @@ def reserved(folder: Path) -> Iterator[None]:
             remove_if_empty(path)
 
 
-def _complete(
+def _make_and_tabulate(
     entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None, *, check_first: bool
-) -> Completed:
+) -> CompletedSweep:
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
@@ -291,7 +291,7 @@ def _complete(
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
-    return Completed(len(missing), entries, table)
+    return CompletedSweep(len(missing), entries, table)
 
 
 def _check(entries: Sequence[Entry], workers: RunWorkers) -> None:
