@@ -67,7 +67,7 @@ class Shown(NamedTuple):
     shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})  # numbered GPUs and relative speed, by job
 
 
-class History(NamedTuple):
+class LiveHistory(NamedTuple):
     """Data of the sparklines at the rounds shown. All lists have one entry for each round."""
 
     times: list[float]  # [s]
@@ -87,7 +87,7 @@ class Picture:
         self._workload = workload
         self._order = {job.job_id: index for index, job in enumerate(workload.jobs)}  # order of submission
         self._applications = {job.job_id: job.application for job in workload.jobs}
-        self._history = History([], [], [], [])
+        self._history = LiveHistory([], [], [], [])
         self._started = perf_counter()
         self.keys = ""
         self._styles: dict[JobId | None, Style] = {None: DIM}  # of free GPUs, and of jobs that were drawn

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.studies.judging import Judgement
     from polluxsim.studies.log_replays import LogWhatIfRequest
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
 
 LOG_FORMATS = {
     "philly-raw": "Philly of Microsoft, the published JSON log",
@@ -172,9 +172,9 @@ def _calibrate(options: Namespace) -> None:
     print_sheet(sheet_of_calibrations(found), options.form)
 
 
-def _pools(options: Namespace) -> list[tuple[Section, list[int], Path]]:
+def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
     """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs."""
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import file_name
 
     if options.nodes_from is not None:
@@ -186,9 +186,9 @@ def _pools(options: Namespace) -> list[tuple[Section, list[int], Path]]:
             pools.append((section, gpus, folder))
         return pools
     if options.partition_gpus is None:
-        return [(Section(options.partition), options.gpus or [], options.output)]
+        return [(LogSection(options.partition), options.gpus or [], options.output)]
     refuse_beside(options, "partition-gpus", ["gpus", "partition"])
-    return [(Section(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
+    return [(LogSection(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
 
 
 PAGES = (".html", ".htm")  # ends of the names of pages
@@ -225,7 +225,7 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
     from polluxsim.look.sheets import Sheet, print_sheet
     from polluxsim.studies.log_replays import LogWhatIfRequest, imported, log_whatif
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import file_name
 
     page: Path | None = options.output if options.output is not None and options.output.suffix in PAGES else None
@@ -234,7 +234,7 @@ def _whatif(options: Namespace) -> None:
     others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
     request = request_of(LogWhatIfRequest, options, folder=folder, **others)
     log = request.log
-    sections = [Section(options.partition)]
+    sections = [LogSection(options.partition)]
     if options.nodes is None:
         log = imported(request.log, request.place)
         sections = sections_of(options, log)
@@ -273,7 +273,7 @@ def _whatif(options: Namespace) -> None:
     print("\n".join(f"wrote {path}" for path in written), file=sys.stderr if options.form else sys.stdout)
 
 
-def _request_of_section(request: LogWhatIfRequest, section: Section, folder: Path) -> LogWhatIfRequest:
+def _request_of_section(request: LogWhatIfRequest, section: LogSection, folder: Path) -> LogWhatIfRequest:
     """Return the request of one section, with its nodes if a list of nodes states them."""
     of_section = replace(request, partition=section.partition, folder=folder)
     if section.nodes is None or section.gpus_per_node is None:
@@ -284,13 +284,13 @@ def _request_of_section(request: LogWhatIfRequest, section: Section, folder: Pat
     return replace(of_section, nodes=numbers, gpus_per_node=section.gpus_per_node)
 
 
-def sections_of(options: Namespace, log: Path) -> list[Section]:
+def sections_of(options: Namespace, log: Path) -> list[LogSection]:
     """Return the partitions that have replays of their own, each with its nodes if a list has them."""
-    from polluxsim.studies.log_sections import Section, sections_of_log, sections_of_nodes
+    from polluxsim.studies.log_sections import LogSection, sections_of_log, sections_of_nodes
     from polluxsim.studies.logged_jobs import logged_jobs
 
     if options.nodes_from is None and options.partition is not None:
-        return [Section(options.partition)]
+        return [LogSection(options.partition)]
     jobs = list(logged_jobs(log).values())
     if options.nodes_from is None:
         return sections_of_log(jobs)

@@ -13,7 +13,7 @@ from polluxsim.cli.options import SETTINGS, add_forms, add_option, add_output, r
 from polluxsim.common.errors import InvalidConfigError, listed
 
 if TYPE_CHECKING:
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.sizing import SizeAnswer, SizeRequest
 
 WORLDS_PER_UPDATE = 20  # number of worlds between two updates of the progress line
@@ -180,7 +180,7 @@ def _size_request(options: Namespace) -> tuple[SizeRequest, Sequence[str]]:
     return request, section.sentences
 
 
-def _listed_section(options: Namespace) -> Section:
+def _listed_section(options: Namespace) -> LogSection:
     """Return the one partition of the log with its nodes, as `--nodes-from` lists them.
 
     Raises

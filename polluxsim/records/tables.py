@@ -22,7 +22,7 @@ from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
 from polluxsim.records.completeness import REMEDY
-from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
+from polluxsim.records.results import AllocationRecord, JobRecord, RecordColumn, SharingRecord, Status, columns_of
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 
@@ -160,7 +160,7 @@ def _check_submitted(path: Path, table: pa.Table) -> None:
         raise _bad(path, row + 1, "submit_time", inf, "a time before start_time")
 
 
-def _values(path: Path, name: str, column: pa.ChunkedArray, declared: Column) -> list[Any]:
+def _values(path: Path, name: str, column: pa.ChunkedArray, declared: RecordColumn) -> list[Any]:
     """Return and check the values of a column, as in records."""
     import pyarrow.compute as pc
 

@@ -255,7 +255,7 @@ def test_progress_counts_the_plans_runs_and_not_what_is_in_their_folders(
     def counts() -> set[str]:
         return set(re.findall(r"([0-9]/2)", shown.getvalue()))
 
-    with sweep_progress(entries, known=0):
+    with sweep_progress(entries, num_finished=0):
         while not counts():
             time.sleep(0.01)
         assert counts() == {"0/2"}
