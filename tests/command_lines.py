@@ -307,14 +307,14 @@ def _recording(runs: list[dict[str, Any]]) -> Iterator[None]:
         Execution(spec)
         raise _ComposedError
 
-    def complete(entries: Any, folder: Path, *others: object, **options: object) -> None:
+    def complete_sweep(entries: Any, folder: Path, *others: object, **options: object) -> None:
         for entry in entries:
             place = f"{folder}/{entry.folder.relative_to(folder)}"
             overrides, name = list(entry.overrides), entry.policy_entry
             runs.append({"config": entry.config, "folder": place, "overrides": overrides, "entry": name})
         raise _ComposedError
 
-    with patch.object(cli_run, "_run_one", run_one), patch.object(cli_sweep, "complete", complete):
+    with patch.object(cli_run, "_run_one", run_one), patch.object(cli_sweep, "complete_sweep", complete_sweep):
         yield
 
 

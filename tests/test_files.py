@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.common.files import TEMPORARY, appearing_together, appearing_whole, remove
+from polluxsim.common.files import TEMPORARY, appearing_together, atomic_write, remove
 from polluxsim.records.storage import RUN_FILE, RUN_FILES
 from polluxsim.studies.plan import clear, clear_runs
 
@@ -15,11 +15,11 @@ from polluxsim.studies.plan import clear, clear_runs
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "result"
     path.write_text("before")
-    with pytest.raises(RuntimeError), appearing_whole(path) as temporary:
+    with pytest.raises(RuntimeError), atomic_write(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "before")]
-    with appearing_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("whole")
         assert path.read_text() == "before"
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "whole")]
@@ -45,7 +45,7 @@ def test_only_what_we_left_half_written_is_cleared(tmp_path: Path) -> None:
     for name in mine:
         (tmp_path / name).mkdir()
         (tmp_path / name / "text").write_text("")
-    with appearing_whole(tmp_path / "jobs.csv") as file:
+    with atomic_write(tmp_path / "jobs.csv") as file:
         file.write_text("")
         (left,) = tmp_path.glob(TEMPORARY)
         assert left == file
@@ -75,9 +75,9 @@ def test_what_a_killed_writer_left_goes_with_the_next_and_what_a_living_one_has_
     for path in (left, other):
         path.write_text("half")
     folder.mkdir()
-    with appearing_whole(tmp_path / "result") as living:
+    with atomic_write(tmp_path / "result") as living:
         assert not left.exists()
-        with appearing_whole(tmp_path / "result") as second:
+        with atomic_write(tmp_path / "result") as second:
             assert living.exists()
             second.write_text("second")
         living.write_text("first")
@@ -94,9 +94,9 @@ def test_without_locks_what_another_writer_has_stays(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with appearing_whole(tmp_path / "table") as first:
+    with atomic_write(tmp_path / "table") as first:
         first.write_text("first")
-        with appearing_whole(tmp_path / "table") as second:
+        with atomic_write(tmp_path / "table") as second:
             second.write_text("second")
         assert (tmp_path / "table").read_text() == "second"
     assert (tmp_path / "table").read_text() == "first"
@@ -104,13 +104,13 @@ def test_without_locks_what_another_writer_has_stays(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, code: int) -> None:
-    with pytest.raises(OSError, match="result") as caught, appearing_whole(tmp_path / "result"):
+    with pytest.raises(OSError, match="result") as caught, atomic_write(tmp_path / "result"):
         raise OSError(code, "as a library says it, without a name")
     assert (caught.value.filename, caught.value.errno) == (str(tmp_path / "result"), code)
-    with pytest.raises(OSError, match="nowhere") as caught, appearing_whole(tmp_path / "nowhere" / "result"):
+    with pytest.raises(OSError, match="nowhere") as caught, atomic_write(tmp_path / "nowhere" / "result"):
         pass
     assert caught.value.filename == str(tmp_path / "nowhere" / "result")
-    with pytest.raises(OSError, match="source") as caught, appearing_whole(tmp_path / "result"):
+    with pytest.raises(OSError, match="source") as caught, atomic_write(tmp_path / "result"):
         (tmp_path / "source").read_text()  # an error of reading keeps its own name
     assert caught.value.filename == str(tmp_path / "source")
     assert not list(tmp_path.iterdir())
@@ -154,7 +154,7 @@ def test_what_takes_a_name_is_on_the_disk_before(tmp_path: Path, monkeypatch: py
     with appearing_together(tmp_path, last="last") as temporary:
         for name in ("a", "last", "z"):
             (temporary / name).write_text("new")
-    with appearing_whole(tmp_path / "one") as single:
+    with atomic_write(tmp_path / "one") as single:
         single.write_text("whole")
     assert seen == ["a", "z", "last", "one"]
 
@@ -167,10 +167,10 @@ def test_a_second_writer_leaves_what_the_first_has_just_made(tmp_path: Path, mon
         made.append(path)
         if len(made) > 1:
             return
-        with appearing_whole(tmp_path / "result") as second:
+        with atomic_write(tmp_path / "result") as second:
             second.write_text("second")
 
     monkeypatch.setattr(Path, "touch", touch_before_a_second_writer)
-    with appearing_whole(tmp_path / "result") as first:
+    with atomic_write(tmp_path / "result") as first:
         first.write_text("first")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "first")]

@@ -25,7 +25,7 @@ from polluxsim.records.folders import SWEEP_FILE, run_folders
 from polluxsim.run.composing import MOST_RUNS, check_size
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
-from polluxsim.studies.driver import run_entries
+from polluxsim.studies.driver import frame_of_entries
 from polluxsim.studies.plan import entry_of
 
 
@@ -225,7 +225,7 @@ def _kept(
             f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
     runs = [stated(named, seed) for named, seed in plan]
-    run_entries([entry_of(words, spec, folder) for spec, words in runs], folder, workers=workers, check_first=True)
+    frame_of_entries([entry_of(words, spec, folder) for spec, words in runs], folder, workers=workers, check_first=True)
     return read_sweep(folder)
 
 

@@ -25,7 +25,7 @@ from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile
 from polluxsim.applications.osdi21 import COUNT, EPOCHS, description_of, find_traces, read_described, read_profiles
 from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.models.profile import Application
 from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 
@@ -321,7 +321,7 @@ def write_card(card: Card, path: Path) -> Path:
 
     Raise InvalidInputError, and write nothing, if a figure is out of the range in which `read_card` reads it.
     """
-    with appearing_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(card_text(card), encoding="utf-8", newline="\n")
         try:
             read_card(temporary)

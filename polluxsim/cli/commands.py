@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
-from polluxsim.cli.options import as_setting, as_workload, take
+from polluxsim.cli.options import add_option, as_setting, as_workload
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 NO = 1  # exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2
@@ -93,7 +93,10 @@ def overview() -> str:
     """
     lines = ["usage: polluxsim COMMAND [--help | OPTION ...]"]
     for purpose, names in PURPOSES.items():
-        lines += [f"{purpose}:", *(_line(name, (GROUPS.get(name) or COMMANDS[name]).summary) for name in names)]
+        lines.append(f"{purpose}:")
+        for name in names:
+            command = GROUPS.get(name) or COMMANDS[name]
+            lines.append(_line(name, command.summary))
     return "\n".join([*lines, "'polluxsim COMMAND --help' prints the options of a command."])
 
 
@@ -113,9 +116,12 @@ def parser_of(name: str) -> Parser:
     """Return the parser of a command other than `run`."""
     command = COMMANDS[name]
     parser = Parser(prog=f"polluxsim {name}")
-    getattr(import_module(f"polluxsim.cli.{command.module}"), f"add_{name.replace(' ', '_')}")(parser)
+    # Only the module of this command, so that --help does not wait for the imports of other commands.
+    module = import_module(f"polluxsim.cli.{command.module}")
+    declare_options = getattr(module, f"add_{name.replace(' ', '_')}")
+    declare_options(parser)
     if command.configs:
-        take(parser, "config-dir")
+        add_option(parser, "config-dir")
     parser.state(statuses(command))
     return parser
 
@@ -130,10 +136,12 @@ class _Help(argparse.HelpFormatter):
     """Formatter of help texts that keeps the lines of a text with several lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        return "\n".join(
-            line if line.startswith(("  ", "Example: ")) else fill(line, width, indent) for line in text.split("\n")
-        )
+        lines = []
+        for line in text.split("\n"):
+            # A command that the user copies must stay in one line.
+            is_command = line.startswith(("  ", "Example: "))
+            lines.append(line if is_command else super()._fill_text(line, width, indent))
+        return "\n".join(lines)
 
 
 class Parser(argparse.ArgumentParser):
@@ -144,9 +152,12 @@ class Parser(argparse.ArgumentParser):
         self._needed: list[argparse.Action] = []
 
     def state(self, statuses: str) -> None:
-        """State the exit statuses in the help text, before the example."""
-        kinds = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        for parser in [self, *(kind for action in kinds for kind in action.choices.values())]:
+        """State the exit statuses in the help text, and in those of subcommands, before the example."""
+        parsers: list[argparse.ArgumentParser] = [self]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+        for parser in parsers:
             before, example, after = (parser.epilog or "").partition("Example: ")
             parser.epilog = f"{before}{statuses}\n\n{example}{after}"
 
@@ -160,15 +171,16 @@ class Parser(argparse.ArgumentParser):
         for action in self._needed:
             action.required = False
         try:
-            options, rest = super().parse_known_args(args, namespace)
+            options, unknown_words = super().parse_known_args(args, namespace)
         finally:
             for action in self._needed:
                 action.required = True
         for action in self._actions:
             if action.nargs in ("*", "+"):
-                setattr(options, action.dest, [*getattr(options, action.dest), *self._more_values(action, rest)])
-                rest = [word for word in rest if word.startswith("-")]
-        return options, rest
+                values = [*getattr(options, action.dest), *self._more_values(action, unknown_words)]
+                setattr(options, action.dest, values)
+                unknown_words = [word for word in unknown_words if word.startswith("-")]
+        return options, unknown_words
 
     def _more_values(self, action: argparse.Action, words: Sequence[str]) -> list[Any]:
         """Return the values of an argument for the words that are no options."""
@@ -193,11 +205,12 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Raise InvalidConfigError about arguments that are unknown to the command."""
         word = words[0].partition("=")[0]
+        takes_settings = COMMANDS[self.prog.partition(" ")[2]].overrides
         if not word.startswith("-"):
-            takes_settings = COMMANDS[self.prog.partition(" ")[2]].overrides
             advice = as_workload(words[0]) if takes_settings else ""
             self.error(f"there is no place for the argument {words[0]!r}; {advice or 'leave it out'}")
-        hint = as_setting(word) if COMMANDS[self.prog.partition(" ")[2]].overrides else ""
+        hint = as_setting(word) if takes_settings else ""
+        # The search in all other commands is slow, so it is the last.
         hint = hint or similar_option(word, self._actions) or _elsewhere(word, self.prog)
         self.error(f"there is no option {word}{hint}")
 
@@ -224,19 +237,24 @@ def in_words(message: str) -> str:
     """Return a message of argparse in plain words with a remedy, and with the known choice that is most similar."""
     for pattern, words in MESSAGES:
         message = re.sub(pattern, words, message)
-    if found := re.search(r"(.*) is '(.*?)', must be one of (.*)", message):
-        known = re.findall(r"[\w-]+", found[3])
-        message = f"{found[1]} is {found[2]!r}, must be one of {', '.join(known)}{did_you_mean(found[2], known)}"
-    return message
+    match = re.search(r"(.*) is '(.*?)', must be one of (.*)", message)
+    if match is None:
+        return message
+    option, value, choices_text = match.groups()
+    choices = re.findall(r"[\w-]+", choices_text)
+    return f"{option} is {value!r}, must be one of {', '.join(choices)}{did_you_mean(value, choices)}"
 
 
 def similar_option(word: str, actions: Sequence[argparse.Action]) -> str:
     """Return the end of an error message that names the option most similar to a word, or "" if none is similar."""
-    options = [option for action in actions for option in action.option_strings if option.startswith("--")]
-    if len(word.strip("-")) == 1:  # a letter is similar to each short word
-        return ""
     # Compared with their dashes, all options would be similar.
-    return did_you_mean(word.strip("-"), [option.strip("-") for option in options]).replace("mean ", "mean --")
+    plain_word = word.strip("-")
+    if len(plain_word) == 1:  # a letter is similar to each short word
+        return ""
+    names = []
+    for action in actions:
+        names += [option.strip("-") for option in action.option_strings if option.startswith("--")]
+    return did_you_mean(plain_word, names).replace("mean ", "mean --")
 
 
 def _elsewhere(option: str, program: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs, take_window, window_of
+from polluxsim.cli.options import DATASET, add_option, add_output, add_run, add_runs, add_window, path, window_of
 from polluxsim.common.durations import MINUTE
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
@@ -28,9 +28,9 @@ def add_plot(parser: ArgumentParser) -> None:
         of_kind.description = f"Draw {summary}."
         of_kind.epilog = f"Example: polluxsim plot {kind}{FIGURE_EXAMPLES.get(kind, ' SWEEP')} -o {kind}.pdf"
         _take_options(of_kind, kind)
-        take_output(of_kind, "file to write, .png, .pdf or .svg", f"{kind}.png")
-        take(of_kind, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
-        take(of_kind, "dark")
+        add_output(of_kind, "file to write, .png, .pdf or .svg", f"{kind}.png")
+        add_option(of_kind, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
+        add_option(of_kind, "dark")
         of_kind.set_defaults(action=_plot)
 
 
@@ -57,10 +57,10 @@ def _take_options(parser: ArgumentParser, kind: str) -> None:
         folder = "folder of measured profiles or of cards (default: the cards of polluxsim)"
         parser.add_argument("profiles", nargs="?", type=path, metavar="PROFILES", help=folder)
     else:
-        take_runs(parser, ALSO.get(kind, ""))
+        add_runs(parser, ALSO.get(kind, ""))
     for name in names:
         has_several = (kind, name) == ("throughput", "application")
-        take(parser, name, **({"note": "(default: all)"} if has_several else TAKEN.get(name, {})))
+        add_option(parser, name, **({"note": "(default: all)"} if has_several else TAKEN.get(name, {})))
 
 
 def _plot(options: Namespace) -> None:
@@ -79,10 +79,10 @@ def _plot(options: Namespace) -> None:
 def add_report(parser: ArgumentParser) -> None:
     parser.description = "Write finished runs as one interactive HTML file. The file needs no network."
     parser.epilog = "Example: polluxsim report SWEEP -o report.html"
-    take_runs(parser)
-    take_output(parser, "HTML file to write", "report.html")
-    take(parser, "baseline", note="(default: the first run)")
-    take_window(parser)
+    add_runs(parser)
+    add_output(parser, "HTML file to write", "report.html")
+    add_option(parser, "baseline", note="(default: the first run)")
+    add_window(parser)
     parser.set_defaults(action=_report)
 
 
@@ -101,13 +101,13 @@ def add_timeline(parser: ArgumentParser) -> None:
         "where a job moves to other GPUs. Open the file at https://ui.perfetto.dev or in chrome://tracing."
     )
     parser.epilog = "Example: polluxsim timeline RUN -o run.json.gz"
-    take_run(parser)
-    take_output(parser, "file to write, .json or .json.gz (default: named after the run)")
+    add_run(parser)
+    add_output(parser, "file to write, .json or .json.gz (default: named after the run)")
     parser.set_defaults(action=_timeline)
 
 
 def _timeline(options: Namespace) -> None:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.look.timeline import write_timeline
     from polluxsim.records.storage import read_run
 
@@ -118,6 +118,6 @@ def _timeline(options: Namespace) -> None:
     run = read_run(options.run)
     file = options.output or Path(f"{run.name}.perfetto.json.gz")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(file) as temporary:
+    with atomic_write(file) as temporary:
         slices = write_timeline(run, temporary, packed=file.suffix == ".gz")
     print(f"wrote {file}: {slices} slices; open it at https://ui.perfetto.dev or in chrome://tracing")

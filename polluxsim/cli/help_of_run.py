@@ -8,7 +8,8 @@ from textwrap import wrap
 
 from polluxsim.run.configurations import comments, config_files
 
-WIDTH, COLUMN = 100, 34  # width of the text, and column in which the comments begin [characters]
+WIDTH = 100  # width of the text [characters]
+COLUMN = 34  # column in which the comments begin [characters]
 
 SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")  # indentation, name and value of a setting in YAML
 
@@ -30,18 +31,25 @@ def _explained(lines: list[str]) -> Iterator[str]:
         if not setting:
             yield line
             continue
-        depth, name = len(setting[1]), setting[2]
+        depth = len(setting[1])
+        name = setting[2]
         while parts[-1][0] >= depth:
             parts.pop()
         _, group, meanings = parts[-1]
-        if target := _class_of_part(lines[index + 1 :], depth + 2):
-            inner = f"{group}/{name}" if group else name
+        target = _class_of_part(lines[index + 1 :], depth + 2)
+        if target:
+            inner_group = f"{group}/{name}" if group else name
             # A part without its own group has the kind of its parent: `policy.inner` is a policy.
-            inner = inner if config_files(f"{inner}/*.yaml") else group
-            parts.append((depth, inner, comments(inner, target)))
-        first, *rest = wrap(meanings.get(name, ""), WIDTH - COLUMN) or [""]
-        yield f"{line:<{COLUMN - 2}}  {first}" if first else line
-        yield from (" " * COLUMN + more for more in rest)
+            if not config_files(f"{inner_group}/*.yaml"):
+                inner_group = group
+            parts.append((depth, inner_group, comments(inner_group, target)))
+        comment_lines = wrap(meanings.get(name, ""), WIDTH - COLUMN)
+        if not comment_lines:
+            yield line
+            continue
+        yield f"{line:<{COLUMN - 2}}  {comment_lines[0]}"
+        for comment_line in comment_lines[1:]:
+            yield " " * COLUMN + comment_line
 
 
 def _class_of_part(lines: list[str], depth: int) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from math import ceil
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
+from polluxsim.cli.keyboard import KeyReader, no_key, pressed_keys
 from polluxsim.common.durations import clock, length
 from polluxsim.common.phrases import percent
 from polluxsim.hardware.clusters import Cluster
@@ -28,7 +29,7 @@ from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId
 from polluxsim.look.colours import job_colour
 from polluxsim.metrics.summary import shares
 from polluxsim.records.results import RoundRecord
-from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread
+from polluxsim.run.interrupt import alternate_screen
 from polluxsim.run.progress_line import num_expected, progress
 from polluxsim.statistics.metric_lines import METRICS, OVER_TIME
 from polluxsim.statistics.series import MOST_EFFICIENCY, Steps
@@ -37,19 +38,22 @@ if TYPE_CHECKING:
     from polluxsim.engine.simulation import Simulation, Watcher
     from polluxsim.workloads.workload import Workload
 
-KeyReader = Callable[[bool], str]
-"""Function that returns the last pressed key, or "". Its argument is whether it waits for a key."""
-
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 """Characters for a GPU, and whether nodes show their numbers, from the largest form to the smallest."""
 
 JOB_WIDTH = 28  # characters for a job in the list of running jobs
 LEAST_FOR_LINES = 60  # least width of the terminal for sparklines [characters]
 
-FREE, DOWN, USED = "·", "×", "█"  # characters for a free GPU, for a GPU of a node that is down, and for a job
-UPPER_HALF, LOWER_HALF, LEFT_HALF = "▀", "▄", "▌"  # two jobs in one character: the second has the background colour
+FREE = "·"  # a free GPU
+DOWN = "×"  # a GPU of a node that is down
+USED = "█"  # a GPU of a job
+# Two jobs in one character: the second has the background colour.
+UPPER_HALF = "▀"
+LOWER_HALF = "▄"
+LEFT_HALF = "▌"
 LEVELS = " ▁▂▃▄▅▆▇█"  # characters of a sparkline, from 0 to the largest value
-DIM, BOLD = Style(dim=True), Style(bold=True)  # of secondary and of important text
+DIM = Style(dim=True)  # secondary text
+BOLD = Style(bold=True)  # important text
 
 
 class Shown(NamedTuple):
@@ -67,7 +71,7 @@ class Shown(NamedTuple):
     shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})  # numbered GPUs and relative speed, by job
 
 
-class History(NamedTuple):
+class LiveHistory(NamedTuple):
     """Data of the sparklines at the rounds shown. All lists have one entry for each round."""
 
     times: list[float]  # [s]
@@ -87,7 +91,7 @@ class Picture:
         self._workload = workload
         self._order = {job.job_id: index for index, job in enumerate(workload.jobs)}  # order of submission
         self._applications = {job.job_id: job.application for job in workload.jobs}
-        self._history = History([], [], [], [])
+        self._history = LiveHistory([], [], [], [])
         self._started = perf_counter()
         self.keys = ""
         self._styles: dict[JobId | None, Style] = {None: DIM}  # of free GPUs, and of jobs that were drawn
@@ -123,13 +127,18 @@ class Picture:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of a frame, at most the height of the terminal."""
-        width, height = options.max_width, options.height or console.height
+        width = options.max_width
+        height = options.height or console.height
         if self._shown is None:
             yield Segment("starting; the first run ever compiles its kernels")
             return
-        lines = [*islice(self._head(self._shown, width), max(height // 3, 1)), []]
-        lines += [*self._grid(self._shown, width, height - len(lines) - 5), []]
-        lines += [*self._jobs(self._shown, width, height - len(lines) - 2), []]
+        # A blank line follows each part. Each part leaves lines for the parts after it.
+        lines = list(islice(self._head(self._shown, width), max(height // 3, 1)))
+        lines.append([])
+        lines += self._grid(self._shown, width, height - len(lines) - 5)
+        lines.append([])
+        lines += self._jobs(self._shown, width, height - len(lines) - 2)
+        lines.append([])
         lines.append(self._queue(self._shown, width))
         for index, line in enumerate(lines[:height]):
             if index:
@@ -138,13 +147,17 @@ class Picture:
 
     def _head(self, shown: Shown, width: int) -> Iterator[list[Segment]]:
         """Yield lines of numbers, the shares of GPU time, and the sparklines."""
-        line, free_width = list[Segment](), width
+        gap = "   "
+        line = list[Segment]()
+        free_width = width
         for index, fact in enumerate(self._facts(shown)):
-            if line and len(fact) + 3 > free_width:
+            if line and len(fact) + len(gap) > free_width:
                 yield line
-                line, free_width = [], width
-            line += [Segment("   " if line else ""), Segment(fact, BOLD if index == 0 else None)]
-            free_width -= len(fact) + 3
+                line = []
+                free_width = width
+            line.append(Segment(gap if line else ""))
+            line.append(Segment(fact, BOLD if index == 0 else None))
+            free_width -= len(fact) + len(gap)
         yield line
         if shown.gpu_time:
             shares = ", ".join(f"{name} {percent(share)}" for name, share in shown.gpu_time.items())
@@ -154,7 +167,8 @@ class Picture:
 
     def _facts(self, shown: Shown) -> Iterator[str]:
         """Yield the numbers of the head as texts."""
-        record, spent = shown.record, perf_counter() - self._started
+        record = shown.record
+        spent = perf_counter() - self._started
         simulated = record.time - shown.start
         yield f"{clock(simulated)} simulated"
         yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
@@ -163,17 +177,23 @@ class Picture:
         yield f"{record.gpus_in_use}/{num_gpus} {OVER_TIME['gpus'].title}"
         if self._cluster.least_nodes is not None:
             yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
-        jobs_on = Counter(chain(*(gpus for gpus, _ in shown.shares.values())))
-        if num_shared := sum(count > 1 for count in jobs_on.values()):
+        num_jobs_on = Counter[Gpu]()
+        for gpus, _ in shown.shares.values():
+            num_jobs_on.update(gpus)
+        num_shared = sum(count > 1 for count in num_jobs_on.values())
+        if num_shared:
             yield f"{num_shared} of them shared"
         if shown.down:
             yield f"{OVER_TIME['nodes_down'].title}: {len(shown.down)}"
         if 0 < record.efficiency < MOST_EFFICIENCY:
             yield f"{OVER_TIME['efficiency'].title} {percent(record.efficiency)}"
-        yield f"{METRICS['avg_jct'].title} so far {'–' if shown.mean_jct is None else length(shown.mean_jct)}"
+        mean_jct = "–" if shown.mean_jct is None else length(shown.mean_jct)
+        yield f"{METRICS['avg_jct'].title} so far {mean_jct}"
         yield f"{length(simulated / max(spent, 1e-3))} a second"
         if 0 < shown.num_ended < shown.num_jobs:
-            yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
+            # The jobs that are left may take as long as the jobs that have ended.
+            seconds_left = spent * (shown.num_jobs / shown.num_ended - 1)
+            yield f"about {length(seconds_left)} left"
         if self.keys:
             yield self.keys
 
@@ -182,27 +202,34 @@ class Picture:
         times = np.array(self._history.times)
         edges = np.linspace(times[0], times[-1], width + 1)
         largest = {"gpus": self._cluster.num_gpus, "queue": max(self._history.queue), "efficiency": 1.0}
+        highest = len(LEVELS) - 1
         for name, top in largest.items():
-            means = Steps(times, np.array(getattr(self._history, name), float)).means(edges)
-            levels = np.clip(means / max(top, 1e-9) * (len(LEVELS) - 1), 0, len(LEVELS) - 1).round().astype(int)
+            values = np.array(getattr(self._history, name), float)
+            means = Steps(times, values).means(edges)
+            levels = np.clip(means / max(top, 1e-9) * highest, 0, highest).round().astype(int)
             yield Segment(f"{OVER_TIME[name].title:>11} ", DIM)
             yield Segment("".join(LEVELS[level] for level in levels) + "  ")
 
     def _nodes_up(self, shown: Shown) -> int:
-        return self._cluster.num_nodes if self._cluster.least_nodes is None else shown.record.nodes
+        if self._cluster.least_nodes is None:  # the number of nodes is fixed
+            return self._cluster.num_nodes
+        return shown.record.nodes
 
     def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
         """Return the nodes with their GPUs in the largest form that fits. The last line counts the rest."""
         nodes = self._by_node(shown)
         size = max(map(len, nodes))
         for gpu_width, has_labels in CELLS:
-            label_width = has_labels * (len(str(len(nodes) - 1)) + 1)
+            label_width = len(str(len(nodes) - 1)) + 1 if has_labels else 0
             columns = width // (size * gpu_width + label_width + 2)
-            if columns and -(-len(nodes) // columns) <= (height // 2 if gpu_width > 1 else height):
-                return [
-                    [part for node in row for part in self._node(node, nodes, gpu_width, size, label_width)]
-                    for row in _rows(len(nodes), columns)
-                ]
+            # Wide GPUs may use half of the height, so that the list of jobs has room.
+            most_rows = height // 2 if gpu_width > 1 else height
+            if columns and ceil(len(nodes) / columns) <= most_rows:
+                grid = []
+                for row in _rows(len(nodes), columns):
+                    parts = (self._node(node, nodes, gpu_width, size, label_width) for node in row)
+                    grid.append(list(chain.from_iterable(parts)))
+                return grid
         return self._folded(nodes, max(width // (size + 1), 1), max(height - 1, 1), size)
 
     def _node(
@@ -225,23 +252,30 @@ class Picture:
         if gpu_width == 1:
             yield Segment(LEFT_HALF, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
         else:
-            parts = (jobs[index * len(jobs) // gpu_width] for index in range(gpu_width))
-            yield from (Segment(USED, self._style(job)) for job in parts)
+            for index in range(gpu_width):
+                job = jobs[index * len(jobs) // gpu_width]
+                yield Segment(USED, self._style(job))
 
     def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:
         """Return lines of half blocks, each with two rows of nodes. `size` is that of the largest node [GPUs]."""
-        shown = min(len(nodes), 2 * lines * columns)
+        num_drawn = min(len(nodes), 2 * lines * columns)
         grid = []
-        for first in range(0, shown, 2 * columns):
-            line = []
-            for column in range(first, first + columns):
-                pair = [nodes[node] if node < shown else [] for node in (column, column + columns)]
-                above, below = ([*gpus, *[None] * (size - len(gpus))] for gpus in pair)
-                line += [*map(self._half_blocks, above, below), Segment(" ")]
+        for first in range(0, num_drawn, 2 * columns):
+            line: list[Segment] = []
+            for node in range(first, first + columns):
+                # All nodes are as wide as the largest one. The last two rows may lack nodes.
+                rows: list[list[JobId | None]] = []
+                for number in (node, node + columns):
+                    gpus = nodes[number] if number < num_drawn else []
+                    rows.append(gpus + [None] * (size - len(gpus)))
+                line += map(self._half_blocks, *rows)
+                line.append(Segment(" "))
             grid.append(line)
-        if hidden := nodes[shown:]:
-            used = sum(job is not None for gpus in hidden for job in gpus)
-            text = f"and {len(hidden)} nodes more: {used} of {sum(map(len, hidden))} {OVER_TIME['gpus'].title}"
+        hidden = nodes[num_drawn:]
+        if hidden:
+            hidden_gpus = list(chain.from_iterable(hidden))
+            num_used = len(hidden_gpus) - hidden_gpus.count(None)
+            text = f"and {len(hidden)} nodes more: {num_used} of {len(hidden_gpus)} {OVER_TIME['gpus'].title}"
             grid.append([Segment(text, DIM)])
         return grid
 
@@ -259,46 +293,69 @@ class Picture:
         A job that shares GPUs has GPUs with numbers. A shared GPU shows the job that was submitted first.
         """
         sizes = self._cluster.gpus_per_node[: max(self._nodes_up(shown), 1)]
-        whole: list[list[JobId]] = [[] for _ in sizes]
+        unnumbered: list[list[JobId]] = [[] for _ in sizes]  # jobs on each node, once for each of their GPUs
         self._on.clear()
         for job in sorted(shown.allocation, key=self._order.__getitem__):
-            for gpu in shown.shares.get(job, ((), 1.0))[0]:
-                self._on.setdefault(gpu, []).append(job)
-            for node, gpus in shown.allocation[job] if job not in shown.shares else ():
-                whole[node] += [job] * gpus
-        unnumbered = list(map(iter, whole))
-        return [
-            [self._on[node, i][0] if (node, i) in self._on else next(unnumbered[node], None) for i in range(gpus)]
-            for node, gpus in enumerate(sizes)
-        ]
+            if job in shown.shares:
+                numbered, _ = shown.shares[job]
+                for gpu in numbered:
+                    self._on.setdefault(gpu, []).append(job)
+                continue
+            for node, gpus in shown.allocation[job]:
+                unnumbered[node] += [job] * gpus
+        nodes = []
+        for node, size in enumerate(sizes):
+            unnumbered_jobs = iter(unnumbered[node])
+            gpus_of_node: list[JobId | None] = []
+            for number in range(size):
+                jobs = self._on.get((node, number))
+                if jobs:
+                    gpus_of_node.append(jobs[0])
+                else:
+                    gpus_of_node.append(next(unnumbered_jobs, None))
+            nodes.append(gpus_of_node)
+        return nodes
 
     def _jobs(self, shown: Shown, width: int, lines: int) -> list[list[Segment]]:
         """Return the running jobs with their colours and GPUs, the largest first, in at most `lines` lines."""
-        counts = {job: sum(gpus for _, gpus in placement) for job, placement in shown.allocation.items() if placement}
+        counts = {}
+        for job, placement in shown.allocation.items():
+            if placement:
+                counts[job] = sum(gpus for _, gpus in placement)
         largest = sorted(counts, key=lambda job: (-counts[job], self._order[job]))
         columns = max(width // JOB_WIDTH, 1)
         grid = []
         for row in islice(_rows(len(largest), columns), max(lines, 0)):
             line = []
-            for job in (largest[index] for index in row):
-                speed = shown.shares.get(job, ((), 1.0))[1]
-                name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {percent(speed)}'}"[: JOB_WIDTH - 3]
-                line += [Segment(USED * 2, self._style(job)), Segment(f"{name:<{JOB_WIDTH - 2}}")]
+            for index in row:
+                job = largest[index]
+                _, speed = shown.shares.get(job, ((), 1.0))
+                text = f" {counts[job]:>3} {job}"
+                if speed != 1:
+                    text += f" {percent(speed)}"
+                text = text[: JOB_WIDTH - 3]
+                line.append(Segment(USED * 2, self._style(job)))
+                line.append(Segment(f"{text:<{JOB_WIDTH - 2}}"))
             grid.append(line)
         return grid
 
     def _queue(self, shown: Shown, width: int) -> list[Segment]:
         """Return the line with the number and the names of the waiting jobs."""
         waiting = shown.waiting
-        names = ", ".join(waiting[: max(width // 4, 1)])
-        return [Segment(f"{OVER_TIME['queue'].title} {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
+        names = ", ".join(waiting[: max(width // 4, 1)])  # more names than fit in the width
+        head = f"{OVER_TIME['queue'].title} {len(waiting)}"
+        if waiting:
+            head += ": "
+        return [Segment(head, BOLD), Segment(names)]
 
     def _style(self, job: JobId | None) -> Style:
         """Return the colour of a job. All runs of a workload use this colour for the job."""
-        if (style := self._styles.get(job)) is None:
-            colour = job_colour(self._applications.get(job or ""), self._order[job or ""])
-            style = self._styles[job] = Style(color=Color.parse(colour))
-        return style
+        if job not in self._styles:
+            # `_styles` has the style of free GPUs, so the job is not None here.
+            name = job or ""
+            colour = job_colour(self._applications.get(name), self._order[name])
+            self._styles[job] = Style(color=Color.parse(colour))
+        return self._styles[job]
 
 
 def _rows(count: int, columns: int) -> Iterator[range]:
@@ -307,8 +364,12 @@ def _rows(count: int, columns: int) -> Iterator[range]:
         yield range(first, min(first + columns, count))
 
 
-PAUSE, QUIT = (" ", "p"), ("q", "Q")  # keys
-RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"  # explanations of the keys
+# Keys
+PAUSE = (" ", "p")
+QUIT = ("q", "Q")
+# Explanations of the keys
+RUNNING = "space: pause, q: quit"
+PAUSED = "paused; space: go on, q: quit"
 
 FRAME_TIME = 0.1  # least time between two frames [s]
 MOST_DRAWING = 0.04  # largest share of the wall-clock time in which frames are drawn [1]
@@ -344,7 +405,10 @@ class Watch:
     """Watcher that draws the cluster after a round, if a frame is due, and reacts to keys."""
 
     def __init__(self, picture: Picture, live: Live, key: KeyReader) -> None:
-        self._picture, self._live, self._key, self._pace = picture, live, key, Pace()
+        self._picture = picture
+        self._live = live
+        self._key = key
+        self._pace = Pace()
         self._last: Simulation | None = None
         picture.keys = RUNNING if key is not no_key else ""
         live.refresh()
@@ -356,7 +420,10 @@ class Watch:
             if is_due:
                 self._picture.show(run)
                 self._live.refresh()
-        if is_due and (key := self._key(False)):
+        if not is_due:
+            return
+        key = self._key(False)
+        if key:
             self._obey(key)
 
     def draw_last(self) -> None:
@@ -376,42 +443,6 @@ class Watch:
             self._picture.paused(perf_counter() - began)
         if key in QUIT:
             os.kill(os.getpid(), signal.SIGINT)
-
-
-def no_key(wait: bool) -> str:
-    """Return no key, because there is no keyboard."""
-    return ""
-
-
-def _has_keyboard() -> bool:
-    """Return whether standard input is the controlling terminal of this process, which runs in the foreground."""
-    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
-        return False
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # a terminal, but not the controlling terminal of this process
-        return False
-
-
-@contextmanager
-def pressed_keys() -> Iterator[KeyReader]:
-    """Yield a function that reads keys from standard input if it is the terminal of this process."""
-    if not (in_main_thread() and _has_keyboard()):
-        yield no_key
-        return
-    import termios
-    import tty
-
-    file = sys.stdin.fileno()
-    before = termios.tcgetattr(file)
-
-    def read(wait: bool) -> str:
-        has_input = select.select([file], [], [], None if wait else 0)[0]
-        return os.read(file, 64).decode("utf-8", "replace")[-1:] if has_input else ""
-
-    with ending_with(lambda: termios.tcsetattr(file, termios.TCSADRAIN, before)):
-        tty.setcbreak(file)
-        yield read
 
 
 class Pace:

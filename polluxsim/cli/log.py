@@ -9,7 +9,7 @@ from argparse import Action, ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli.options import OPTIONS, SETTINGS, path, refuse_beside, request_of, take, take_forms, take_output
+from polluxsim.cli.options import OPTIONS, SETTINGS, add_forms, add_option, add_output, path, refuse_beside, request_of
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError, listed
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.studies.judging import Judgement
     from polluxsim.studies.log_replays import LogWhatIfRequest
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
 
 LOG_FORMATS = {
     "philly-raw": "Philly of Microsoft, the published JSON log",
@@ -82,13 +82,13 @@ def add_log_import(parser: ArgumentParser) -> None:
     parser.add_argument("--example", action=_Example, nargs=0, help=OPTIONS["example"].meaning)
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
     parser.add_argument("source", type=path, metavar="SRC", help="file or folder to read")
-    take_output(parser, ".parquet file to write", required=True)
-    take(parser, "skip-bad")
-    take(parser, "gpus", note="the report states the load relative to it")
-    take(parser, "time-zone")
-    take(parser, "columns", default=[])
-    take(parser, "unit", default="gpus")
-    take(parser, "json")
+    add_output(parser, ".parquet file to write", required=True)
+    add_option(parser, "skip-bad")
+    add_option(parser, "gpus", note="the report states the load relative to it")
+    add_option(parser, "time-zone")
+    add_option(parser, "columns", default=[])
+    add_option(parser, "unit", default="gpus")
+    add_option(parser, "json")
     parser.set_defaults(action=_import)
 
 
@@ -121,8 +121,8 @@ def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:
     """Declare the options of all commands that replay a log under several policies."""
     parser.add_argument("log", type=path, metavar="LOG", help=log)
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
-    take(parser, "policies", default=policies)
-    take(parser, "gpus-per-node", default=8)
+    add_option(parser, "policies", default=policies)
+    add_option(parser, "gpus-per-node", default=8)
 
 
 def add_log_calibrate(parser: ArgumentParser) -> None:
@@ -135,15 +135,17 @@ def add_log_calibrate(parser: ArgumentParser) -> None:
     _add_replays(
         parser, "log with waits, as 'polluxsim log import' writes it", ["fifo", "easy", "conservative", "multifactor"]
     )
-    take(parser, "gpus", note="the command tries each number (default: the largest number of GPUs in use at once)")
-    take(parser, "partition", note="on GPUs of its own")
-    take(parser, "partition-gpus")
-    take(parser, "nodes-from", note="each partition has its own replays")
-    take(parser, "user", note="the waits are compared over the jobs of this user")
-    take(parser, "qos", note="the waits are compared over the jobs of this QOS")
-    take_output(parser, "folder for the runs", "calibrated")
-    take(parser, "workers")
-    take_forms(parser, "markdown", "json")
+    add_option(
+        parser, "gpus", note="the command tries each number (default: the largest number of GPUs in use at once)"
+    )
+    add_option(parser, "partition", note="on GPUs of its own")
+    add_option(parser, "partition-gpus")
+    add_option(parser, "nodes-from", note="each partition has its own replays")
+    add_option(parser, "user", note="the waits are compared over the jobs of this user")
+    add_option(parser, "qos", note="the waits are compared over the jobs of this QOS")
+    add_output(parser, "folder for the runs", "calibrated")
+    add_option(parser, "workers")
+    add_forms(parser, "markdown", "json")
     parser.set_defaults(action=_calibrate)
 
 
@@ -170,9 +172,9 @@ def _calibrate(options: Namespace) -> None:
     print_sheet(sheet_of_calibrations(found), options.form)
 
 
-def _pools(options: Namespace) -> list[tuple[Section, list[int], Path]]:
+def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
     """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs."""
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import file_name
 
     if options.nodes_from is not None:
@@ -184,9 +186,9 @@ def _pools(options: Namespace) -> list[tuple[Section, list[int], Path]]:
             pools.append((section, gpus, folder))
         return pools
     if options.partition_gpus is None:
-        return [(Section(options.partition), options.gpus or [], options.output)]
+        return [(LogSection(options.partition), options.gpus or [], options.output)]
     refuse_beside(options, "partition-gpus", ["gpus", "partition"])
-    return [(Section(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
+    return [(LogSection(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
 
 
 PAGES = (".html", ".htm")  # ends of the names of pages
@@ -203,19 +205,19 @@ def add_log_whatif(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim log whatif sacct.txt --nodes 8,+4 --load 1,1.2"
     _add_replays(parser, "log, as sacct or 'polluxsim log import' writes it", ["fifo", "easy"])
-    take(parser, "nodes", note="(default: the nodes for the largest number of GPUs in use at once, and one more)")
-    take(parser, "extra")
-    take(parser, "nodes-from", note="each partition has its own section")
-    take(parser, "partition", note="on nodes of its own (default: each partition, if --nodes is not given)")
-    take(parser, "user", note="the waits are over the jobs of this user")
-    take(parser, "qos", note="the waits are over the jobs of this QOS")
-    take(parser, "load", default=[1.0])
-    take(parser, "failures", default=["off"])
-    take(parser, "user-gpus", default=[], note="each number is tried beside the replays without it")
-    take(parser, "percentile", default=["p95"], note="the sentences use the first one")
-    take(parser, "price", note="print the cost of the nodes in a month")
-    take_forms(parser, "markdown", "json")
-    take_output(parser, "folder for the runs (default: LOG-whatif), or an .html file for a page to print beside them")
+    add_option(parser, "nodes", note="(default: the nodes for the largest number of GPUs in use at once, and one more)")
+    add_option(parser, "extra")
+    add_option(parser, "nodes-from", note="each partition has its own section")
+    add_option(parser, "partition", note="on nodes of its own (default: each partition, if --nodes is not given)")
+    add_option(parser, "user", note="the waits are over the jobs of this user")
+    add_option(parser, "qos", note="the waits are over the jobs of this QOS")
+    add_option(parser, "load", default=[1.0])
+    add_option(parser, "failures", default=["off"])
+    add_option(parser, "user-gpus", default=[], note="each number is tried beside the replays without it")
+    add_option(parser, "percentile", default=["p95"], note="the sentences use the first one")
+    add_option(parser, "price", note="print the cost of the nodes in a month")
+    add_forms(parser, "markdown", "json")
+    add_output(parser, "folder for the runs (default: LOG-whatif), or an .html file for a page to print beside them")
     parser.set_defaults(action=_whatif)
 
 
@@ -223,7 +225,7 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
     from polluxsim.look.sheets import Sheet, print_sheet
     from polluxsim.studies.log_replays import LogWhatIfRequest, imported, log_whatif
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import file_name
 
     page: Path | None = options.output if options.output is not None and options.output.suffix in PAGES else None
@@ -232,7 +234,7 @@ def _whatif(options: Namespace) -> None:
     others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
     request = request_of(LogWhatIfRequest, options, folder=folder, **others)
     log = request.log
-    sections = [Section(options.partition)]
+    sections = [LogSection(options.partition)]
     if options.nodes is None:
         log = imported(request.log, request.place)
         sections = sections_of(options, log)
@@ -271,7 +273,7 @@ def _whatif(options: Namespace) -> None:
     print("\n".join(f"wrote {path}" for path in written), file=sys.stderr if options.form else sys.stdout)
 
 
-def _request_of_section(request: LogWhatIfRequest, section: Section, folder: Path) -> LogWhatIfRequest:
+def _request_of_section(request: LogWhatIfRequest, section: LogSection, folder: Path) -> LogWhatIfRequest:
     """Return the request of one section, with its nodes if a list of nodes states them."""
     of_section = replace(request, partition=section.partition, folder=folder)
     if section.nodes is None or section.gpus_per_node is None:
@@ -282,13 +284,13 @@ def _request_of_section(request: LogWhatIfRequest, section: Section, folder: Pat
     return replace(of_section, nodes=numbers, gpus_per_node=section.gpus_per_node)
 
 
-def sections_of(options: Namespace, log: Path) -> list[Section]:
+def sections_of(options: Namespace, log: Path) -> list[LogSection]:
     """Return the partitions that have replays of their own, each with its nodes if a list has them."""
-    from polluxsim.studies.log_sections import Section, sections_of_log, sections_of_nodes
+    from polluxsim.studies.log_sections import LogSection, sections_of_log, sections_of_nodes
     from polluxsim.studies.logged_jobs import logged_jobs
 
     if options.nodes_from is None and options.partition is not None:
-        return [Section(options.partition)]
+        return [LogSection(options.partition)]
     jobs = list(logged_jobs(log).values())
     if options.nodes_from is None:
         return sections_of_log(jobs)
@@ -314,12 +316,12 @@ def add_log_judge(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim log judge log.parquet --nodes-before 6 --change 8d=8"
     _add_replays(parser, "log with waits, as 'polluxsim log import' writes it", ["fifo", "easy"])
-    take(parser, "split")
-    take(parser, "nodes-before", note="(default: the nodes for the largest number of GPUs in use at once)")
-    take(parser, "change")
-    take(parser, "partition", note="on nodes of its own")
-    take_output(parser, "folder for the runs", "judged")
-    take(parser, "workers")
+    add_option(parser, "split")
+    add_option(parser, "nodes-before", note="(default: the nodes for the largest number of GPUs in use at once)")
+    add_option(parser, "change")
+    add_option(parser, "partition", note="on nodes of its own")
+    add_output(parser, "folder for the runs", "judged")
+    add_option(parser, "workers")
     parser.set_defaults(action=_judge)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from polluxsim.cli.log_answers import WAITS, costs_in_words, table_of_waits
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.phrases import listed
 from polluxsim.hardware.costs import Price
 from polluxsim.look.descriptions import engine_waits
@@ -24,7 +24,7 @@ def write_page(found: LogWhatIf, path: Path, price: Price | None = None) -> None
     """Write the page of a what-if of a log, whole or not at all."""
     text = as_html(page_of(found, price))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

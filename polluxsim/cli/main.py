@@ -58,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if isinstance(sys.stdout, TextIOWrapper):  # an encoding without ρ prints \u03c1
         sys.stdout.reconfigure(errors="backslashreplace")
+    if arguments is None:
+        arguments = sys.argv[1:]
     with _warnings_in_one_line():
-        return _status(list(sys.argv[1:] if arguments is None else arguments))
+        return _status(list(arguments))
 
 
 def _status(arguments: Sequence[str]) -> int:
@@ -68,7 +70,8 @@ def _status(arguments: Sequence[str]) -> int:
         status = _command(arguments)
         _flush_output()
     except PolluxSimError as error:
-        return _refused(str(error), NO if isinstance(error, NothingRanError) else BAD_INPUT)
+        status = NO if isinstance(error, NothingRanError) else BAD_INPUT
+        return _refused(str(error), status)
     except KeyboardInterrupt as error:
         print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
@@ -76,8 +79,12 @@ def _status(arguments: Sequence[str]) -> int:
         discard_output()
         return PIPE_CLOSED
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-        return _refused(f"{what}; check the path" if isinstance(error, WRONG_PATH) else what)
+        problem = str(error.strerror or error)
+        if error.filename:
+            problem = f"{error.filename}: {error.strerror}"
+        if isinstance(error, WRONG_PATH):
+            problem += "; check the path"
+        return _refused(problem)
     except ValueError:  # Python's error for a write to a closed file
         if sys.stdout is not None and not sys.stdout.closed:
             raise
@@ -101,8 +108,9 @@ def _command(arguments: Sequence[str]) -> int:
             run(arguments[1:])
             results_written()
             return 0
-    if text := _help_text(arguments):
-        print(text)
+    help_text = _help_text(arguments)
+    if help_text:
+        print(help_text)
         return 0
     with raising(), exits_raised():
         options = parsed(arguments)
@@ -125,12 +133,14 @@ def _help_text(arguments: Sequence[str]) -> str | None:
     """Return the help or the version that a command line without a complete command asks for; None for a command."""
     from polluxsim.cli.commands import GROUPS, of_group, overview
 
-    first, second = (*arguments, *HELP)[:2]  # a missing word asks for help
+    first, second = (*arguments, "--help", "--help")[:2]  # a missing word asks for help
     if first in HELP:
         return overview()
     if first == "--version":
         return f"polluxsim {__version__}"
-    return of_group(first) if first in GROUPS and second in HELP else None
+    if first in GROUPS and second in HELP:
+        return of_group(first)
+    return None
 
 
 def _refused(message: str, status: int = BAD_INPUT) -> int:
@@ -141,8 +151,12 @@ def _refused(message: str, status: int = BAD_INPUT) -> int:
     reopen_closed_descriptors()
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
-        first, last = line[: MOST_CHARACTERS - END_CHARACTERS - 3], line[-END_CHARACTERS:]
-        line = f"{first.rpartition(' ')[0] or first} … {last.partition(' ')[2] or last}"
+        start = line[: MOST_CHARACTERS - END_CHARACTERS - 3]  # the mark between both parts has three characters
+        end = line[-END_CHARACTERS:]
+        # Cut between words, unless a part is one long word.
+        start = start.rpartition(" ")[0] or start
+        end = end.partition(" ")[2] or end
+        line = f"{start} … {end}"
     _print_message(line)
     return status
 
@@ -159,7 +173,8 @@ def _print_message(line: str) -> None:
 @contextmanager
 def _user_configs(options: argparse.Namespace) -> Iterator[None]:
     """Search the folders of `--config-dir` first, and let Python import modules from the current folder."""
-    if not (folders := getattr(options, "config_dir", None)):
+    folders = getattr(options, "config_dir", None)
+    if not folders:
         yield
         return
     from polluxsim.run.configurations import import_from_here, report_replaced, searched_first
@@ -197,11 +212,11 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     name, arguments = _split(words)
     parser = parser_of(name)
     options: argparse.Namespace
-    options, rest = parser.parse_known_args(arguments)
-    if not rest and COMMANDS[name].overrides:
-        rest = [word for word in options.names if not COMMANDS[name].takes(word)]
-    if rest:
-        parser.refuse(rest)
+    options, unknown_words = parser.parse_known_args(arguments)
+    if not unknown_words and COMMANDS[name].overrides:
+        unknown_words = [word for word in options.names if not COMMANDS[name].takes(word)]
+    if unknown_words:
+        parser.refuse(unknown_words)
     parser.check(options)
     return options
 
@@ -211,14 +226,19 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
     from polluxsim.cli.commands import COMMANDS, GROUPS
 
     for count in (1, 2):  # words of the name
-        if (name := " ".join(words[:count])) in COMMANDS:
+        name = " ".join(words[:count])
+        if name in COMMANDS:
             return name, list(words[count:])
-    if words[0] in GROUPS:
-        before, word, known = f"{words[0]}: ", words[1], GROUPS[words[0]].commands
-        more = f"('polluxsim {words[0]} --help' says more)"
-    else:
-        before, word, known = "", words[0], tuple(name for name in (*GROUPS, *COMMANDS) if " " not in name)
-        more = "('polluxsim --help' says more)"
+    word = words[0]
+    place = ""
+    choices = [name for name in (*GROUPS, *COMMANDS) if " " not in name]
+    advice = "('polluxsim --help' says more)"
+    if word in GROUPS:
+        group = word
+        word = words[1]  # without a second word, `_help_text` has answered
+        place = f"{group}: "
+        choices = list(GROUPS[group].commands)
+        advice = f"('polluxsim {group} --help' says more)"
     if word.startswith("-"):
-        raise InvalidConfigError(f"{word} stands before the command; give the command first {more}")
-    raise InvalidConfigError(f"{before}there is no command {word!r}, {allowed_among(word, known)} {more}")
+        raise InvalidConfigError(f"{word} stands before the command; give the command first {advice}")
+    raise InvalidConfigError(f"{place}there is no command {word!r}, {allowed_among(word, choices)} {advice}")

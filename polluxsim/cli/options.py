@@ -36,8 +36,11 @@ def path(word: str) -> Path:
 
 
 def _whole(word: str) -> int | None:
-    """Return a whole number that is written with digits only."""
-    return int(word) if word.isascii() and word.removeprefix("-").isdecimal() else None
+    """Return a whole number that is written with digits only, perhaps after a minus sign; None for other words."""
+    # `int` alone also takes "1_000", " 1" and the digits of other scripts.
+    if word.isascii() and word.removeprefix("-").isdecimal():
+        return int(word)
+    return None
 
 
 LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
@@ -55,8 +58,11 @@ whole_size = type_of(
 
 def duration(word: str) -> float:
     """Return a duration above 0 [s]: a number with its unit, s, min, h or d."""
+    # A number without a unit, or a clock time, could be meant in hours or in minutes.
     has_unit = any(word.endswith(unit) for unit, _ in UNITS) and ":" not in word
-    seconds = from_clock(word) if has_unit else None
+    seconds = None
+    if has_unit:
+        seconds = from_clock(word)
     if seconds is None:
         raise ArgumentTypeError(f"is {word}, must be a duration with its unit, like 90min, 3h or 2d")
     if not seconds:
@@ -71,16 +77,21 @@ def names(word: str) -> list[str]:
     """Return names that commas separate. Commas in brackets or quotes do not separate."""
     from polluxsim.run.configurations import split_list
 
-    found = list(dict.fromkeys(split_list(word)))
-    if not all(found):
+    distinct_names = list(dict.fromkeys(split_list(word)))
+    if not all(distinct_names):
         raise ArgumentTypeError(f"is {word!r}, must be names with commas between them, like A,B")
-    return found
+    return distinct_names
+
+
+def _is_count(word: str) -> bool:
+    """Return whether a word is a whole number above 0, written with digits only."""
+    return word.isascii() and word.isdecimal() and int(word) > 0
 
 
 def counts(word: str) -> list[int]:
     """Return whole numbers above 0 that commas separate."""
     words = word.split(",")
-    if not all(part.isascii() and part.isdecimal() and int(part) for part in words):
+    if not all(map(_is_count, words)):
         raise ArgumentTypeError(f"is {word!r}, must be whole numbers above 0, like 64,128")
     return list(map(int, words))
 
@@ -91,13 +102,13 @@ def pools(word: str) -> dict[str, list[int]]:
     >>> pools("gpu=64,long=16,gpu=96")
     {'gpu': [64, 96], 'long': [16]}
     """
-    found: dict[str, list[int]] = {}
+    gpus_by_partition: dict[str, list[int]] = {}
     for part in word.split(","):
-        name, _, number = part.rpartition("=")
-        if not name or not (number.isascii() and number.isdecimal() and int(number)):
+        name, _, number = part.rpartition("=")  # the name of a partition may contain "="
+        if not name or not _is_count(number):
             raise ArgumentTypeError(f"is {word!r}, must be a number of GPUs for each partition, like gpu=64,long=16")
-        found.setdefault(name, []).append(int(number))
-    return found
+        gpus_by_partition.setdefault(name, []).append(int(number))
+    return gpus_by_partition
 
 
 def later_nodes(word: str) -> tuple[float, int]:
@@ -108,7 +119,7 @@ def later_nodes(word: str) -> tuple[float, int]:
     """
     when, _, nodes = word.rpartition("=")
     seconds = from_clock(when) if when else None
-    if seconds is None or not (nodes.isascii() and nodes.isdecimal() and int(nodes)):
+    if seconds is None or not _is_count(nodes):
         raise ArgumentTypeError(f"is {word!r}, must be a time and the nodes from then on, like 12d=8")
     return seconds, int(nodes)
 
@@ -127,13 +138,20 @@ def node_counts(word: str) -> list[int]:
     >>> node_counts("8,+4,-2")
     [8, 12, 6]
     """
+    must = "must be the existing number of nodes, then numbers to try: 8,12 or 8,+4"
+    if not re.fullmatch(r"\d+(,[+-]?\d+)*", word, re.ASCII):
+        raise ArgumentTypeError(f"is {word!r}, {must}")
     words = word.split(",")
-    if re.fullmatch(r"\d+(,[+-]?\d+)*", word, re.ASCII):
-        first = int(words[0])
-        found = dict.fromkeys(first + int(part) if part[0] in "+-" else int(part) for part in words)
-        if all(nodes > 0 for nodes in found):
-            return list(found)
-    raise ArgumentTypeError(f"is {word!r}, must be the existing number of nodes, then numbers to try: 8,12 or 8,+4")
+    existing = int(words[0])
+    numbers_of_nodes = []
+    for part in words:
+        nodes = int(part)
+        if part.startswith(("+", "-")):
+            nodes += existing
+        if nodes <= 0:
+            raise ArgumentTypeError(f"is {word!r}, {must}")
+        numbers_of_nodes.append(nodes)
+    return list(dict.fromkeys(numbers_of_nodes))
 
 
 # Parts of help texts that several commands have.
@@ -297,7 +315,7 @@ class TakesArguments(Protocol):
         """Declare an option."""
 
 
-def take(
+def add_option(
     parser: TakesArguments,
     name: str,
     *,
@@ -309,25 +327,50 @@ def take(
 ) -> None:
     """Let a command take an option of `OPTIONS`."""
     option = OPTIONS[name]
-    spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
+    spellings = [f"--{name}"]
+    if name in SHORT:
+        spellings.insert(0, SHORT[name])
     repeated = option.repeated and not once
-    words = [f"{option.meaning}: {note}", ""] if name == "output" else [option.meaning, note]
-    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%")
+    parts = [option.meaning, note]
+    if name == "output":  # "output" alone says nothing, so the note continues the sentence
+        parts = [f"{option.meaning}: {note}"]
+    if repeated:
+        parts.append(REPEATED)
+    meaning = "; ".join(filter(None, parts))
+    # argparse fills in values after a per cent sign.
+    meaning = meaning.replace("%", "%%")
+    # A note in parentheses, or one that begins with "of", is no clause of its own.
     meaning = re.sub(r"; (?=\(|of )", " ", meaning)
-    shown = ",".join(map(_shown, default)) if isinstance(default, list) else _shown(default)
-    more: dict[str, Any] = {"help": meaning + (f" (default: {shown})" if shown else ""), "required": required}
+    default_text = _text_of_default(default)
+    if default_text:
+        meaning += f" (default: {default_text})"
     if option.value is None:
-        parser.add_argument(*spellings, action="store_true", **more)
-    else:
-        more |= {"metavar": option.value, "type": option.kind, "choices": choices or None, "default": default}
-        parser.add_argument(*spellings, action="append" if repeated else "store", **more)
+        parser.add_argument(*spellings, action="store_true", help=meaning, required=required)
+        return
+    parser.add_argument(
+        *spellings,
+        action="append" if repeated else "store",
+        help=meaning,
+        required=required,
+        metavar=option.value,
+        type=option.kind,
+        choices=choices or None,
+        default=default,
+    )
 
 
-def _shown(default: object) -> str:
-    return f"{default:g}" if isinstance(default, float) else "" if default is None else str(default)
+def _text_of_default(default: object) -> str:
+    """Return a default in the form in which the user writes it; "" if there is none."""
+    if default is None:
+        return ""
+    if isinstance(default, list):
+        return ",".join(map(_text_of_default, default))
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default)
 
 
-def take_forms(parser: ArgumentParser, *forms: str) -> None:
+def add_forms(parser: ArgumentParser, *forms: str) -> None:
     """Declare mutually exclusive options, each for one output format."""
     group = parser.add_mutually_exclusive_group()
     for form in forms:
@@ -339,8 +382,12 @@ def request_of(kind: type[Request], options: Namespace, **others: object) -> Req
 
     A field keeps its default if its option is not given.
     """
-    named = {field.name: getattr(options, field.name, None) for field in fields(cast("Any", kind))}
-    return kind(**{name: value for name, value in named.items() if value is not None} | others)
+    values = {}
+    for field in fields(cast("Any", kind)):
+        value = getattr(options, field.name, None)
+        if value is not None:
+            values[field.name] = value
+    return kind(**values | others)
 
 
 def refuse_beside(options: Namespace, other: str, names: Sequence[str]) -> None:
@@ -355,23 +402,29 @@ def as_setting(option: str) -> str:
     from polluxsim.common.shipped import shipped
 
     name = option.strip("-")
-    return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
+    is_group = (shipped("configs") / name).is_dir()
+    if name == "seed" or is_group:
+        return f"; write {name}=VALUE"
+    return ""
 
 
 def as_workload(word: str) -> str:
     """Return advice about a word that is the name of a table, where a setting should be; "" for other words."""
-    return f"write workload.path={word}" if word.endswith((".csv", ".parquet")) else ""
+    if word.endswith((".csv", ".parquet")):
+        return f"write workload.path={word}"
+    return ""
 
 
-def take_window(parser: ArgumentParser) -> None:
+def add_window(parser: ArgumentParser) -> None:
     """Let a command take a window of submissions."""
-    take(parser, "from")
-    take(parser, "to")
+    add_option(parser, "from")
+    add_option(parser, "to")
 
 
 def window_of(options: Namespace) -> SubmissionWindow | None:
-    """Return the window of `take_window`; None without one."""
-    since, until = getattr(options, "from"), options.to
+    """Return the window of `add_window`; None without one."""
+    since = getattr(options, "from")  # a keyword of Python
+    until = options.to
     if since is None and until is None:
         return None
     from polluxsim.statistics.windows import SubmissionWindow
@@ -379,18 +432,17 @@ def window_of(options: Namespace) -> SubmissionWindow | None:
     return SubmissionWindow(since, until)
 
 
-def take_run(parser: TakesArguments) -> None:
+def add_run(parser: TakesArguments) -> None:
     """Let a command take the folder of a run."""
     parser.add_argument("run", type=path, metavar="RUN", help=RUN)
 
 
-def take_runs(parser: TakesArguments, also: str = "") -> None:
+def add_runs(parser: TakesArguments, also: str = "") -> None:
     """Let a command take folders of runs and sweeps. `also` is added to the help."""
     parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 
-def take_output(
-    parser: ArgumentParser, what: str, default: Path | str | None = None, *, required: bool = False
-) -> None:
-    """Let a command take `-o/--output`: the file or folder that it writes."""
-    take(parser, "output", default=None if default is None else Path(default), note=what, required=required)
+def add_output(parser: ArgumentParser, what: str, default: Path | str | None = None, *, required: bool = False) -> None:
+    """Let a command take `-o/--output`: the file or folder that it writes. `what` says in the help what it is."""
+    default_path = None if default is None else Path(default)
+    add_option(parser, "output", default=default_path, note=what, required=required)

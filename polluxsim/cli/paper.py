@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.options import take, take_output
+from polluxsim.cli.options import add_option, add_output
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,22 +32,22 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim paper reproduce table2 fig6 --seeds 4"
     words = "table or figure, like table2, or 'all'; 'list' prints all names. KEY=VALUE is a setting of every run"
     parser.add_argument("names", nargs="+", metavar="NAME", help=words)
-    take(parser, "profiles")
-    take(parser, "workloads", note="(default: generated workloads)")
+    add_option(parser, "profiles")
+    add_option(parser, "workloads", note="(default: generated workloads)")
     add_data(parser)
-    take_output(parser, "folder for the runs", "reproduced")
-    take(parser, "seeds", note="of generated workloads (default: 8), or of each published workload (default: 6)")
-    take(parser, "until")
-    take(parser, "most-seeds", default=40)
-    take(parser, "jobs", default=160, note="of a generated workload at load 1")
-    take(parser, "workers")
-    take(parser, "check")
+    add_output(parser, "folder for the runs", "reproduced")
+    add_option(parser, "seeds", note="of generated workloads (default: 8), or of each published workload (default: 6)")
+    add_option(parser, "until")
+    add_option(parser, "most-seeds", default=40)
+    add_option(parser, "jobs", default=160, note="of a generated workload at load 1")
+    add_option(parser, "workers")
+    add_option(parser, "check")
     parser.set_defaults(action=_reproduce)
 
 
 def add_data(parser: ArgumentParser) -> None:
     """Declare the option for the folder of published data."""
-    take(parser, "data", note=f"(default: the variable {DATA_FOLDER})")
+    add_option(parser, "data", note=f"(default: the variable {DATA_FOLDER})")
     if folder := os.environ.get(DATA_FOLDER):
         parser.set_defaults(data=Path(folder))
 
@@ -109,14 +109,14 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim paper conformance --data DATA"
     add_data(parser)
-    take(parser, "all")
-    take_output(parser, "folder for the runs and the table", "conformance")
-    take(parser, "workers")
+    add_option(parser, "all")
+    add_output(parser, "folder for the runs and the table", "conformance")
+    add_option(parser, "workers")
     parser.set_defaults(action=_conformance)
 
 
 def _conformance(options: Namespace) -> int:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.look.console import console
     from polluxsim.studies.paper.conformance import (
         conformance_experiments,
@@ -138,7 +138,7 @@ def _conformance(options: Namespace) -> int:
     console().print(conformance_table(rows))
     for note in (*why_not(rows), *left_out(inputs, everything=options.all)):
         console().print(f"  {note}", style="dim")
-    with appearing_whole(options.output / "conformance.csv") as path:
+    with atomic_write(options.output / "conformance.csv") as path:
         conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
     met = sum(row.verdict.passed is True for _, row in rows)
     console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.output / 'conformance.csv'}")

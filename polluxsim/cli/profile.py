@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli.options import path, take, take_output
+from polluxsim.cli.options import add_option, add_output, path
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def add_profile_fit(parser: ArgumentParser) -> None:
     parser.description = "Fit a profile card to the measurements of each application, and print the errors of the fit."
     parser.epilog = "Example: polluxsim profile fit measured/ -o cards/ --figure fit.png"
     parser.add_argument("measured", type=path, metavar="MEASURED", help="folder of measured profiles")
-    take_output(parser, "folder for the cards", required=True)
-    take(parser, "figure", note="draw the measured and the fitted throughput")
+    add_output(parser, "folder for the cards", required=True)
+    add_option(parser, "figure", note="draw the measured and the fitted throughput")
     parser.set_defaults(action=_fit)
 
 
@@ -75,12 +75,12 @@ def add_profile_card(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim profile card transformer -o my-gpt.yaml --gpu a100-40 --params 124e6 --seq 1024"
     parser.add_argument("kind", choices=("transformer",), help="kind of model")
-    take_output(parser, "NAME.yaml, the file to write; NAME names the application", required=True)
-    take(parser, "gpu", required=True)
+    add_output(parser, "NAME.yaml, the file to write; NAME names the application", required=True)
+    add_option(parser, "gpu", required=True)
     for name in NUMBERS:
-        take(parser, name, required=name in ("params", "seq"))
-    take(parser, "recompute")
-    take(parser, "title")
+        add_option(parser, name, required=name in ("params", "seq"))
+    add_option(parser, "recompute")
+    add_option(parser, "title")
     parser.set_defaults(action=_card)
 
 

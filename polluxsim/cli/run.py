@@ -12,7 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from polluxsim.cli.options import as_setting, as_workload, take, take_output
+from polluxsim.cli.options import add_option, add_output, as_setting, as_workload
 from polluxsim.common.errors import InvalidConfigError, NothingRanError, listed
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import engine_waits, print_remarks
@@ -44,9 +44,9 @@ SAYS_MORE = "('polluxsim run --help' says more)"  # end of messages about the co
 def parser_of_run() -> ArgumentParser:
     """Return the parser of the options of the command."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    take_output(parser, "folder for the results")
-    take(parser, "workers")
-    take(parser, "live")
+    add_output(parser, "folder for the results")
+    add_option(parser, "workers")
+    add_option(parser, "live")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("--config-dir", "-cd")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from polluxsim.cli.options import path, take, take_output
+from polluxsim.cli.options import add_option, add_output, path
 from polluxsim.common.dates import short_date
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, invalid_setting
@@ -43,13 +43,13 @@ def add_log_nodes(parser: ArgumentParser) -> None:
         "Example: polluxsim log nodes nodes.txt -o conf/cluster/site.yaml"
     )
     parser.add_argument("source", type=path, metavar="SRC", help="output of sinfo, scontrol or kubectl")
-    take_output(parser, "configuration to write, like conf/cluster/site.yaml", required=True)
-    take(parser, "unit", default="gpus")
+    add_output(parser, "configuration to write, like conf/cluster/site.yaml", required=True)
+    add_option(parser, "unit", default="gpus")
     parser.set_defaults(action=_nodes)
 
 
 def _nodes(options: Namespace) -> None:
-    from polluxsim.common.files import appearing_whole
+    from polluxsim.common.files import atomic_write
     from polluxsim.logs.site.nodes import cluster_yaml, read_nodes
 
     target: Path = options.output
@@ -58,7 +58,7 @@ def _nodes(options: Namespace) -> None:
     nodes = read_nodes(options.source, options.unit)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with appearing_whole(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text(cluster_yaml(nodes), encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{target}: cannot be written ({error.strerror or error})") from None

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.options import SETTINGS, refuse_beside, request_of, take, take_forms, take_output
+from polluxsim.cli.options import SETTINGS, add_forms, add_option, add_output, refuse_beside, request_of
 from polluxsim.common.errors import InvalidConfigError, listed
 
 if TYPE_CHECKING:
-    from polluxsim.studies.log_sections import Section
+    from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.sizing import SizeAnswer, SizeRequest
 
 WORLDS_PER_UPDATE = 20  # number of worlds between two updates of the progress line
@@ -26,8 +26,8 @@ def add_check(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim check mine.py:MyPolicy --worlds 200"
     parser.add_argument("policy", metavar="POLICY", help="your class as mine.py:MyPolicy, or the name of a policy")
-    take(parser, "worlds", default=1000)
-    take(parser, "decision-timeout")
+    add_option(parser, "worlds", default=1000)
+    add_option(parser, "decision-timeout")
     parser.set_defaults(action=_check)
 
 
@@ -69,14 +69,14 @@ def add_arena(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim arena --policies pollux,tiresias,mine.py:MyPolicy --seeds 6"
     parser.add_argument("names", nargs="*", metavar="hydra...=VALUE",
                         help="settings of Hydra, like hydra/launcher=ray")  # fmt: skip
-    take(parser, "policies", note="or classes like mine.py:MyPolicy (default: thirteen policies)")
-    take(parser, "suite", choices=("quick", "full"), default="quick")
-    take(parser, "scenarios", note="of the suite (default: all)")
-    take(parser, "seeds", note="of each scenario (default: 6; 10 for the full suite)")
-    take(parser, "user-metric")
-    take(parser, "reports")
-    take(parser, "workers")
-    take_output(parser, "folder for the runs and the page", "arena")
+    add_option(parser, "policies", note="or classes like mine.py:MyPolicy (default: thirteen policies)")
+    add_option(parser, "suite", choices=("quick", "full"), default="quick")
+    add_option(parser, "scenarios", note="of the suite (default: all)")
+    add_option(parser, "seeds", note="of each scenario (default: 6; 10 for the full suite)")
+    add_option(parser, "user-metric")
+    add_option(parser, "reports")
+    add_option(parser, "workers")
+    add_output(parser, "folder for the runs and the page", "arena")
     parser.set_defaults(action=_arena)
 
 
@@ -111,25 +111,25 @@ def add_size(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
                         help=f"{SETTINGS}; the number of nodes or the load replaces {{}}: cluster=mixed "
                         "'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip
-    take(parser, "target", required=True)
-    take(parser, "log", note="the workload is the log (default: the workload of 'polluxsim run')")
-    take(parser, "gpus-per-node", note="(default: 8 with --log; otherwise those of the cluster)")
-    take(parser, "nodes-from", note="with --log, in place of --gpus-per-node and --existing")
-    take(parser, "partition", note="with --log, on nodes of its own")
-    take(parser, "user", note="with --log, the target is for the jobs of this user")
-    take(parser, "qos", note="with --log, the target is for the jobs of this QOS")
+    add_option(parser, "target", required=True)
+    add_option(parser, "log", note="the workload is the log (default: the workload of 'polluxsim run')")
+    add_option(parser, "gpus-per-node", note="(default: 8 with --log; otherwise those of the cluster)")
+    add_option(parser, "nodes-from", note="with --log, in place of --gpus-per-node and --existing")
+    add_option(parser, "partition", note="with --log, on nodes of its own")
+    add_option(parser, "user", note="with --log, the target is for the jobs of this user")
+    add_option(parser, "qos", note="with --log, the target is for the jobs of this QOS")
     for name in ("highest-load", "existing", "limit", "step"):
-        take(parser, name)
-    take(parser, "seeds", default=1,
+        add_option(parser, name)
+    add_option(parser, "seeds", default=1,
          note="the mean over them has to meet the target. Several seeds give 95 % intervals of the metric and of the "
          "answer. A log has intervals from resampled days with one seed too; workload.resample_hours=168 replays other "
          "weeks of the log with each seed",
          )  # fmt: skip
-    take(parser, "workers")
-    take_output(parser, "folder for the runs", "sized")
-    take(parser, "figure", note="draw the metric against the size or the load")
-    take(parser, "price", note="print the cost of each size in a month")
-    take_forms(parser, "markdown", "json")
+    add_option(parser, "workers")
+    add_output(parser, "folder for the runs", "sized")
+    add_option(parser, "figure", note="draw the metric against the size or the load")
+    add_option(parser, "price", note="print the cost of each size in a month")
+    add_forms(parser, "markdown", "json")
     parser.set_defaults(action=_size)
 
 
@@ -180,7 +180,7 @@ def _size_request(options: Namespace) -> tuple[SizeRequest, Sequence[str]]:
     return request, section.sentences
 
 
-def _listed_section(options: Namespace) -> Section:
+def _listed_section(options: Namespace) -> LogSection:
     """Return the one partition of the log with its nodes, as `--nodes-from` lists them.
 
     Raises

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import print_remarks
 from polluxsim.look.settings_tables import as_text
 from polluxsim.metrics.declared import frame_of_table
 from polluxsim.run.spec import SweptRuns
 from polluxsim.statistics.comparisons import settings_table
-from polluxsim.studies.driver import DATASET, complete
+from polluxsim.studies.driver import DATASET, complete_sweep
 from polluxsim.studies.launching import chosen_workers
 from polluxsim.studies.plan import entry_of
 
@@ -26,8 +26,8 @@ def make_sweep(sweep: SweptRuns) -> list[Path]:
     workers = chosen_workers(sweep.launcher, sweep.workers)
     planned = [entry_of(run.overrides, run.spec, sweep.folder, run.subfolder) for run in sweep.runs]
     cache = None if sweep.cache is None else Path(sweep.cache)
-    done, entries, table = complete(planned, sweep.folder, workers, cache, check_first=True)
-    with appearing_whole(sweep.folder / "multirun.yaml") as temporary:
+    done, entries, table = complete_sweep(planned, sweep.folder, workers, cache, check_first=True)
+    with atomic_write(sweep.folder / "multirun.yaml") as temporary:
         temporary.write_text(sweep.text, encoding="utf-8")
     folders = [entry.folder for entry in entries]
     _print_results(frame_of_table(table))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from polluxsim.cli.options import DATASET, take, take_forms, take_runs, take_window, window_of
+from polluxsim.cli.options import DATASET, add_forms, add_option, add_runs, add_window, window_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,15 +31,15 @@ def add_table(parser: ArgumentParser) -> None:
         "of runs, and a verdict on each change."
     )
     parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
-    take_runs(parser, DATASET)
-    take(parser, "metric", note="(default: six metrics)")
-    take(parser, "baseline", note="(default: the first run)")
-    take(parser, "ranks", choices=TENANTS)
-    take(parser, "energy", choices=TENANTS)
+    add_runs(parser, DATASET)
+    add_option(parser, "metric", note="(default: six metrics)")
+    add_option(parser, "baseline", note="(default: the first run)")
+    add_option(parser, "ranks", choices=TENANTS)
+    add_option(parser, "energy", choices=TENANTS)
     for name in OF_ENERGY:
-        take(parser, name)
-    take_window(parser)
-    take_forms(parser, "markdown", "latex", "csv", "json")
+        add_option(parser, name)
+    add_window(parser)
+    add_forms(parser, "markdown", "latex", "csv", "json")
     parser.set_defaults(action=_table)
 
 
@@ -226,11 +226,11 @@ def add_compare(parser: ArgumentParser) -> None:
         "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."
     )
     parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
-    take_runs(parser)
-    take(parser, "by", once=True, note="all other settings of a pair are equal")
-    take(parser, "baseline", note="(default: the first run)")
-    take(parser, "ranks", choices=TENANTS)
-    take_window(parser)
+    add_runs(parser)
+    add_option(parser, "by", once=True, note="all other settings of a pair are equal")
+    add_option(parser, "baseline", note="(default: the first run)")
+    add_option(parser, "ranks", choices=TENANTS)
+    add_window(parser)
     parser.set_defaults(action=_compare)
 
 

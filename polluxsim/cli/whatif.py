@@ -10,7 +10,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.cli.options import take, take_output, take_run
+from polluxsim.cli.options import add_option, add_output, add_run
 from polluxsim.cli.past_run import check_classes_of, read_past_run
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError
@@ -41,20 +41,20 @@ def add_whatif(parser: ArgumentParser) -> None:
         "that you name. 'polluxsim log whatif' replays the log of a cluster."
     )
     parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
-    take_run(parser)
+    add_run(parser)
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
                         help="changed settings, like policy=tiresias, policy.p=-10, cluster.num_nodes=20, or "
                         "cluster.num_nodes=+2 for two nodes more",
                         )  # fmt: skip
-    take(parser, "at", required=True, note="the time of the fork")
-    take(parser, "drop-node", default=[])
-    take(parser, "down")
-    take(parser, "for")
-    take(parser, "without", default=[])
-    take(parser, "add")
-    take(parser, "seeds", default=1, note="each makes a fork of each kind with other random draws")
-    take_output(parser, "folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...)")
-    take(parser, "allow-classes", default=[])
+    add_option(parser, "at", required=True, note="the time of the fork")
+    add_option(parser, "drop-node", default=[])
+    add_option(parser, "down")
+    add_option(parser, "for")
+    add_option(parser, "without", default=[])
+    add_option(parser, "add")
+    add_option(parser, "seeds", default=1, note="each makes a fork of each kind with other random draws")
+    add_output(parser, "folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...)")
+    add_option(parser, "allow-classes", default=[])
     parser.set_defaults(action=_whatif)
 
 

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli.options import RUN, path, take, take_forms
+from polluxsim.cli.options import RUN, add_forms, add_option, path
 from polluxsim.cli.past_run import check_classes_of, read_past_run
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
@@ -41,15 +41,15 @@ def add_when(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="JOB|KEY=VALUE",
                         help="names of jobs (default: all; of a queue, those that wait), and settings of a queue, as "
                         "policy=fifo (default: policy=easy)")  # fmt: skip
-    take(parser, "at", note="the time of the forecast from a run")
-    take(parser, "arrivals", default="recent")
-    take(parser, "forks", default=29)
-    take(parser, "site")
-    take(parser, "history")
-    take(parser, "taken")
-    take(parser, "time-zone", note="for a queue")
-    take_forms(parser, "csv", "json")
-    take(parser, "allow-classes", default=[])
+    add_option(parser, "at", note="the time of the forecast from a run")
+    add_option(parser, "arrivals", default="recent")
+    add_option(parser, "forks", default=29)
+    add_option(parser, "site")
+    add_option(parser, "history")
+    add_option(parser, "taken")
+    add_option(parser, "time-zone", note="for a queue")
+    add_forms(parser, "csv", "json")
+    add_option(parser, "allow-classes", default=[])
     parser.set_defaults(action=_when)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from polluxsim.cli.options import take, take_run
+from polluxsim.cli.options import add_option, add_run
 from polluxsim.cli.past_run import check_classes_of, read_past_run
 from polluxsim.records.results import JobRecord, ReasonRecord
 from polluxsim.records.storage import Run
@@ -18,11 +18,11 @@ def add_why(parser: ArgumentParser) -> None:
         "allocations show."
     )
     parser.epilog = "Example: polluxsim why RUN cifar10-97 --at 3h"
-    take_run(parser)
+    add_run(parser)
     parser.add_argument("job", metavar="JOB", help="name of a job, as in the jobs.parquet of the run")
-    take(parser, "at")
-    take(parser, "brief")
-    take(parser, "allow-classes", default=[])
+    add_option(parser, "at")
+    add_option(parser, "brief")
+    add_option(parser, "allow-classes", default=[])
     parser.set_defaults(action=_why)
 
 

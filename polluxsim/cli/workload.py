@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli.options import take_output
+from polluxsim.cli.options import add_output
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
@@ -31,7 +31,7 @@ def add_workload(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
                         help="choice and settings of the workload, the folder of profiles (profiles.path=DIR), and "
                         "seed=N (default: the workload of 'polluxsim run')")  # fmt: skip
-    take_output(parser, "file to write, .csv or .parquet", required=True)
+    add_output(parser, "file to write, .csv or .parquet", required=True)
     parser.set_defaults(action=_workload)
 
 

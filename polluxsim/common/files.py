@@ -27,7 +27,7 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors without a fil
 
 
 @contextmanager
-def appearing_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which replaces `path` at the end of the block.
 
     A reader never sees a part of a file. If the block raises, the temporary file is removed. Raise OSError, about

@@ -55,7 +55,7 @@ class Quantile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class ImportReport:
     """Findings of an import."""
 
     format: str
@@ -128,12 +128,12 @@ HOUR_DIGITS = 2
 BAR = 40  # width of the longest bar [characters]
 
 
-def as_text(report: Report) -> str:
+def as_text(report: ImportReport) -> str:
     """Return a report as plain lines."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ImportReport) -> Iterator[str]:
     yield f"{report.source} -> {report.destination}"
     yield f"{report.format}: {report.citation}"
     if report.caveat:
@@ -187,14 +187,14 @@ def _places(tally: Tally) -> str:
     return ", ".join(shown) + (", ..." if tally.count > len(tally.places) else "")
 
 
-def _clock(report: Report) -> str:
+def _clock(report: ImportReport) -> str:
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
     assumed = " (assumed: the log names no zone; name it with --time-zone)" if report.time_zone_assumed else ""
     return f"{report.time_zone}{assumed}; second 0 of the trace is {report.origin_time}"
 
 
-def _cluster(report: Report) -> str:
+def _cluster(report: ImportReport) -> str:
     if report.cluster_gpus is None:
         return "size not known; give the size to see the load of the cluster"
     larger = report.larger_than_cluster
@@ -208,7 +208,7 @@ def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
     yield f"{title:<14}{values or 'not in the log'}"
 
 
-def _gpu_counts(report: Report) -> Iterator[str]:
+def _gpu_counts(report: ImportReport) -> Iterator[str]:
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
         share = item.jobs / report.jobs_written
@@ -218,7 +218,7 @@ def _gpu_counts(report: Report) -> Iterator[str]:
         yield f"     other  {jobs:>10,}  {100 * jobs / report.jobs_written:6.2f} %  in {len(rest)} other counts"
 
 
-def _gpu_types(report: Report) -> Iterator[str]:
+def _gpu_types(report: ImportReport) -> Iterator[str]:
     for item in report.gpu_types[:MAX_LINES]:
         here = ", ".join(f"{name} (no figures known)" if name in item.unknown else name for name in item.known_as)
         yield f"{item.jobs:>10,}  {item.said}: {here or 'any'}"
@@ -226,7 +226,7 @@ def _gpu_types(report: Report) -> Iterator[str]:
         yield f"{sum(item.jobs for item in rest):>10,}  of {len(rest)} other names"
 
 
-def _load(report: Report) -> Iterator[str]:
+def _load(report: ImportReport) -> Iterator[str]:
     mean = "" if report.mean_load is None else f", mean load {report.mean_load:.2f}"
     unit = f"{report.unit.removesuffix('s')} h"
     digits = HOUR_DIGITS if report.total_gpu_hours < FEW_HOURS else 0

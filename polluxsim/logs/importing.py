@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from polluxsim.common.dates import zone_named
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, check_range, invalid_setting
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import (
@@ -41,8 +41,8 @@ from polluxsim.logs.import_report import (
     QUANTILES,
     DayLoad,
     GpuCount,
+    ImportReport,
     Quantile,
-    Report,
     Tallies,
     Tally,
     TypeCount,
@@ -163,7 +163,7 @@ def import_trace(  # noqa: PLR0913  (options of one command)
     time_zone: str | None = None,
     columns: str = "",
     unit: str = GPU,
-) -> Report:
+) -> ImportReport:
     """Read a log, write it as one Parquet file with the columns of `polluxsim.logs.trace_table`, and return a report.
 
     The trace is sorted by submission, because replays need this order, and the report needs it for gaps and bursts.
@@ -277,7 +277,7 @@ class _Import:
     bad: Tallies = field(default_factory=Tallies)
     odd: Tallies = field(default_factory=Tallies)
 
-    def run(self, entries: Iterator[Entry], skip_bad: bool) -> Report:
+    def run(self, entries: Iterator[Entry], skip_bad: bool) -> ImportReport:
         """Import the rows."""
         # Three columns hold the suspicious values of each job and its place in the source, for the report only.
         fields = [(column.name, column.kind) for column in columns_of(self.format.extras)]
@@ -291,7 +291,7 @@ class _Import:
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
         table = self._without_repeats(table)
         self._count_oddities(table)
-        with appearing_whole(self.destination) as temporary:
+        with atomic_write(self.destination) as temporary:
             return self._write(table, temporary)
 
     def _without_repeats(self, table: pa.Table) -> pa.Table:
@@ -355,7 +355,7 @@ class _Import:
     def _too_large(self) -> str:
         return f"more {unit_word(self.format.units)} than the {self.cluster_gpus} of the cluster"
 
-    def _write(self, table: pa.Table, path: Path) -> Report:
+    def _write(self, table: pa.Table, path: Path) -> ImportReport:
         """Write the sorted jobs, with submissions from the first one, and return the report."""
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
         word = unit_word(self.format.units)
@@ -378,13 +378,13 @@ class _Import:
     def _zone_name(self) -> str:
         return "" if self.format.clock is Clock.RELATIVE else str(self.zone)
 
-    def _report(self, examination: Examination, start: _Start) -> Report:
+    def _report(self, examination: Examination, start: _Start) -> ImportReport:
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
         span, is_known = float(examination.times[-1]), ~np.isnan(examination.durations)
         num_gpus, counts = np.unique(examination.gpus, return_counts=True)
-        return Report(
+        return ImportReport(
             format=self.format.name,
             source=str(self.source),
             destination=str(self.destination),

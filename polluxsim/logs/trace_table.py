@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.dates import Origin
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.parquet import read_parquet, read_schema
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.hosts import UNLIMITED
@@ -207,7 +207,7 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
         pa.array(jobs[field.name], field.type) if field.name in jobs else pa.nulls(count, field.type)
         for field in schema
     ]
-    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(pa.table(columns, schema=schema), file)
 
 

@@ -25,7 +25,7 @@ from polluxsim.applications.osdi21 import (
     read_placements,
 )
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.models.efficiency import GradientStatistics, gain
 
 
@@ -292,7 +292,7 @@ class Recorder:
             )
         folder_of_application.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            with appearing_whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         return folder_of_application
 

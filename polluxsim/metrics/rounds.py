@@ -30,7 +30,9 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
         if index * interval <= record.time:  # begin at the first multiple of the interval after the record
             index += 1
         end = result.end_time if after is None else after.time
-        while (time := index * interval) < end:
+        # The product of index and interval is exact enough; a sum of intervals would add up rounding errors.
+        while index * interval < end:
+            time = index * interval
             if bisect_right(begins, time) > bisect_right(ends, time):
                 hours = (time - record.time) / HOUR
                 yield record._replace(time=time, cost=record.cost + hours * record.hourly_cost)

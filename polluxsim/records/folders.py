@@ -37,10 +37,14 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
     Files of a sweep are skipped, as by `without_sweep_files`.
     """
-    found = []
+    runs = []
     for folder in without_sweep_files(folders):
-        found += [folder] if (folder / RUN_FILE).is_file() else _in_order_of_plan(folder) or [folder]
-    return found
+        if (folder / RUN_FILE).is_file():
+            runs.append(folder)
+        else:
+            # A folder without runs stays, so that the reader of the run names it in an error.
+            runs += _in_order_of_plan(folder) or [folder]
+    return runs
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
@@ -48,8 +52,10 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
-    others = [path for path in paths if path.name not in SWEEP_FILES]
-    folders = {folder for path in others for folder in (path, path.parent)}
+    folders = set[Path]()
+    for path in paths:
+        if path.name not in SWEEP_FILES:
+            folders.update((path, path.parent))
     return [path for path in paths if path.name not in SWEEP_FILES or path.parent not in folders]
 
 
@@ -66,22 +72,33 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """Return the folders of all finished runs below a folder, sorted by name."""
-    found = []
+    """Return the folders of all finished runs below a folder, sorted by path, without hidden folders.
+
+    The folder of a run is not searched for further runs.
+    """
+    runs: list[Path] = []
     for place, names, _ in os.walk(folder):
-        runs = {name for name in names if (Path(place) / name / RUN_FILE).is_file()}
-        found += [Path(place) / name for name in runs if not name.startswith(".")]
-        names[:] = [name for name in names if name not in runs and not name.startswith(".")]
-    return sorted(found)
+        names_to_search = []
+        for name in names:
+            if name.startswith("."):  # a run that is being written
+                continue
+            if (Path(place) / name / RUN_FILE).is_file():
+                runs.append(Path(place) / name)
+            else:
+                names_to_search.append(name)
+        names[:] = names_to_search  # `os.walk` goes on with these names
+    return sorted(runs)
 
 
 def info_of(folder: Path) -> Mapping[str, Any]:
-    """Return the contents of run.json in a folder; empty without a run.json."""
+    """Return the contents of run.json in a folder; empty without a run.json, or if it is no mapping in JSON."""
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return {}
-    return info if isinstance(info, dict) else {}
+    if not isinstance(info, dict):
+        return {}
+    return info
 
 
 WITHOUT_RESULT = ("engine.decision_limit",)
@@ -102,10 +119,14 @@ def difference(there: object, here: Mapping[str, Any]) -> str | None:
 
     None if all settings are equal.
     """
-    old = of_results(flat(there if isinstance(there, dict) else {}))
+    if not isinstance(there, dict):  # the file is damaged
+        there = {}
+    old = of_results(flat(there))
     new = of_results(flat(here))
-    differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
-    return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            return f"{name} is {old.get(name)!r} there, {new.get(name)!r} here"
+    return None
 
 
 def remove_if_empty(folder: Path) -> None:

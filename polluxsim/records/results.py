@@ -23,19 +23,19 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-class Unit(str):
+class ColumnUnit(str):
     """Unit of a column, as metadata of the annotation of a field."""
 
     __slots__ = ()
 
 
-Time: TypeAlias = Annotated[float, Unit("s")]
-OptionalTime: TypeAlias = Annotated[float | None, Unit("s")]
-GpuTime: TypeAlias = Annotated[float, Unit("GPU s")]
-Work: TypeAlias = Annotated[float, Unit("M0-steps")]
-NumGpus: TypeAlias = Annotated[int, Unit("GPUs")]
-OptionalNumGpus: TypeAlias = Annotated[int | None, Unit("GPUs")]
-NodeNumbers: TypeAlias = Annotated[tuple[int, ...], Unit("node numbers")]
+Time: TypeAlias = Annotated[float, ColumnUnit("s")]
+OptionalTime: TypeAlias = Annotated[float | None, ColumnUnit("s")]
+GpuTime: TypeAlias = Annotated[float, ColumnUnit("GPU s")]
+Work: TypeAlias = Annotated[float, ColumnUnit("M0-steps")]
+NumGpus: TypeAlias = Annotated[int, ColumnUnit("GPUs")]
+OptionalNumGpus: TypeAlias = Annotated[int | None, ColumnUnit("GPUs")]
+NodeNumbers: TypeAlias = Annotated[tuple[int, ...], ColumnUnit("node numbers")]
 
 
 class JobRecord(NamedTuple):
@@ -58,7 +58,7 @@ class JobRecord(NamedTuple):
     run_time: Time = 0.0  # during which the job held GPUs
     restart_time: Time = 0.0  # part of `run_time` for starts and restarts
     # JCT divided by the time alone on an equal share of the cluster; None if incomplete or unknown
-    finish_time_fairness: Annotated[float | None, Unit("1, less is better")] = None
+    finish_time_fairness: Annotated[float | None, ColumnUnit("1, less is better")] = None
     end_time: OptionalTime = None  # with any status
     num_replicas: NumGpus = 0
     user: str | None = None
@@ -159,12 +159,12 @@ class RoundRecord(NamedTuple):
     time: Time
     active_jobs: int
     gpus_in_use: NumGpus
-    goodput: Annotated[float, Unit("M0-equivalent examples/s")]
-    efficiency: Annotated[float, Unit("1, weighted by GPUs")]
+    goodput: Annotated[float, ColumnUnit("M0-equivalent examples/s")]
+    efficiency: Annotated[float, ColumnUnit("1, weighted by GPUs")]
     fitness: float | None = None  # objective of the policy; None if it states none
     upper_bound: float | None = None  # of the fitness
     gap: float | None = None  # relative distance of the fitness from its upper bound
-    nodes: Annotated[int, Unit("nodes")] = 0  # up
+    nodes: Annotated[int, ColumnUnit("nodes")] = 0  # up
     hourly_cost: float = 0.0  # price of all nodes that are up or starting [$/h]
     cost: float = 0.0  # of nodes so far [$]
 
@@ -175,9 +175,9 @@ class AllocationRecord(NamedTuple):
     time: Time
     job: str
     nodes: NodeNumbers
-    gpus: Annotated[tuple[int, ...], Unit("GPUs on each of nodes")]
-    batch_size: Annotated[int, Unit("examples")]
-    accumulation_steps: Annotated[int, Unit("1")]
+    gpus: Annotated[tuple[int, ...], ColumnUnit("GPUs on each of nodes")]
+    batch_size: Annotated[int, ColumnUnit("examples")]
+    accumulation_steps: Annotated[int, ColumnUnit("1")]
 
 
 class OutageRecord(NamedTuple):
@@ -210,8 +210,8 @@ class SharingRecord(NamedTuple):
     time: Time
     job: str
     nodes: NodeNumbers
-    gpus: Annotated[tuple[int, ...], Unit("numbers of GPUs on nodes")]  # at the same places as `nodes`
-    speed: Annotated[float, Unit("1, of that alone")]
+    gpus: Annotated[tuple[int, ...], ColumnUnit("numbers of GPUs on nodes")]  # at the same places as `nodes`
+    speed: Annotated[float, ColumnUnit("1, of that alone")]
 
 
 class HostRecord(NamedTuple):
@@ -222,9 +222,9 @@ class HostRecord(NamedTuple):
 
     time: Time
     job: str
-    cpus: Annotated[float, Unit("cores for each GPU")]
-    memory: Annotated[float, Unit("GB for each GPU")]
-    speed: Annotated[float, Unit("1, over that of its profile or duration")]
+    cpus: Annotated[float, ColumnUnit("cores for each GPU")]
+    memory: Annotated[float, ColumnUnit("GB for each GPU")]
+    speed: Annotated[float, ColumnUnit("1, over that of its profile or duration")]
 
 
 class StartRecord(NamedTuple):
@@ -255,7 +255,7 @@ class ReasonRecord(NamedTuple):
     time: Time
     job: str
     kind: str
-    numbers: Annotated[tuple[tuple[str, float], ...], Unit("by name, in run.json")]
+    numbers: Annotated[tuple[tuple[str, float], ...], ColumnUnit("by name, in run.json")]
     others: tuple[str, ...]
 
 
@@ -271,10 +271,10 @@ class TimingRecord(NamedTuple):
 
     phase: str
     time: OptionalTime
-    seconds: Annotated[float, Unit("s of wall-clock time")]
+    seconds: Annotated[float, ColumnUnit("s of wall-clock time")]
 
 
-class Column(NamedTuple):
+class RecordColumn(NamedTuple):
     """Declaration of a column of a table of records."""
 
     type: Any
@@ -282,12 +282,12 @@ class Column(NamedTuple):
 
 
 @cache
-def columns_of(record_type: type[NamedTuple]) -> Mapping[str, Column]:
+def columns_of(record_type: type[NamedTuple]) -> Mapping[str, RecordColumn]:
     """Return the declarations of the columns of a type of record, by name."""
     columns = {}
     for name, hint in get_type_hints(record_type, include_extras=True).items():
         kind, unit = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
-        columns[name] = Column(kind, unit)
+        columns[name] = RecordColumn(kind, unit)
     return columns
 
 

@@ -121,7 +121,11 @@ class Run:
         """
         from polluxsim.common.dates import Date, read_date  # noqa: PLC0415  (a plain run does not need it)
 
-        time: float | Date | None = given if not isinstance(given, str) else read_date(given) or from_clock(given)
+        time: float | Date | None
+        if isinstance(given, str):
+            time = read_date(given) or from_clock(given)
+        else:
+            time = given
         if isinstance(time, Date):
             return self._seconds_of(time)
         if time is None or not (isfinite(time) and time >= 0):
@@ -174,7 +178,8 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         about[REASONS] = {kind: text._asdict() for kind, text in result.reason_texts.items()}
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for name, (field, record_type) in _TABLES.items():
-            if (records := getattr(result, field)) or name not in SOMETIMES:
+            records = getattr(result, field)
+            if records or name not in SOMETIMES:
                 write_records(temporary / name, record_type, records)
         text = _json({**about, **info, FILES: files_in(temporary)})
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
@@ -186,20 +191,21 @@ def _json(value: Mapping[str, Any]) -> str:
     >>> json.loads(_json({"threshold": float("-inf")}))
     {'threshold': -inf}
     """
-    marks = {mark: f"{sign}1e999" for mark, sign in ((f"{uuid4()}", ""), (f"{uuid4()}", "-"))}
-    plus, minus = marks
+    # `json` cannot write 1e999. It writes a random text, which no value contains, and the number replaces the text.
+    plus = str(uuid4())
+    minus = str(uuid4())
 
     def marked(item: Any) -> Any:
         if isinstance(item, Mapping):
             return {name: marked(part) for name, part in item.items()}
         if isinstance(item, list | tuple):
             return [marked(part) for part in item]
-        return (plus if item > 0 else minus) if isinstance(item, float) and isinf(item) else item
+        if isinstance(item, float) and isinf(item):
+            return plus if item > 0 else minus
+        return item
 
     text = json.dumps(marked(value), indent=2, sort_keys=True, allow_nan=False)
-    for mark, number in marks.items():
-        text = text.replace(f'"{mark}"', number)
-    return text
+    return text.replace(f'"{plus}"', "1e999").replace(f'"{minus}"', "-1e999")
 
 
 def read_run(folder: Path) -> Run:
@@ -208,18 +214,22 @@ def read_run(folder: Path) -> Run:
     Raise InvalidInputError if the folder does not hold a finished run.
     """
     info = read_info(folder)
-    end_time = info["end_time"]
-    gpu_seconds = info.get("gpu_seconds")
-    tables: dict[str, Any] = {
-        field: read_records(folder / name, record_type)
-        for name, (field, record_type) in _TABLES.items()
-        if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
-    }
-    about: dict[str, Any] = {"standstill": info.get("standstill"), "gpu_seconds": gpu_seconds}
-    about["before_run"] = _before_run(folder, info.get("before_run"))
-    about["reason_texts"] = _reason_texts(folder, info.get(REASONS))
-    result = Result(**tables, end_time=float(end_time), **about)
-    place = folder.resolve()
+    tables: dict[str, Any] = {}
+    for name, (field, record_type) in _TABLES.items():
+        if name in _READ_APART:  # large tables that few commands need
+            continue
+        # Older versions and some runs do not write each table.
+        if name in _NEEDED or (folder / name).is_file():
+            tables[field] = read_records(folder / name, record_type)
+    result = Result(
+        **tables,
+        end_time=float(info["end_time"]),
+        standstill=info.get("standstill"),
+        gpu_seconds=info.get("gpu_seconds"),
+        before_run=_before_run(folder, info.get("before_run")),
+        reason_texts=_reason_texts(folder, info.get(REASONS)),
+    )
+    place = folder.resolve()  # the name of "." is empty
     return Run(printable(place.name), info, result, folder=place)
 
 
@@ -231,8 +241,8 @@ def located(path: str, folder: Path | None) -> str:
     """
     if folder is None or Path(path).is_absolute():
         return path
-    here = Path.cwd()
-    if here in folder.parents and Path(path).exists():
+    # The path is as the run has it if the run was made here, even if a folder nearer to the run has such a file.
+    if Path.cwd() in folder.parents and Path(path).exists():
         return path
     for above in folder.parents:
         if (above / path).exists():
@@ -252,27 +262,33 @@ def read_info(folder: Path) -> dict[str, Any]:
         advice = f"; name one of its runs: {listed(runs, 5)}" if runs else "; name the folder of a run"
         raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
     try:
-        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        named: dict[str, Any] = info
-        end_time = named["end_time"]
-        gpu_seconds = named.get("gpu_seconds")
+        info: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        # A value other than a mapping raises one of the errors below.
+        end_time = info["end_time"]
+        gpu_seconds = info.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(
             f"{folder / RUN_FILE}: damaged, or not written by polluxsim ({error}); {REMEDY}"
         ) from None
-    check_files(folder, named)
+    check_files(folder, info)
     _check_seconds(folder, "end_time", end_time, LATEST)
-    _check_parts(folder / RUN_FILE, named)
+    _check_parts(folder / RUN_FILE, info)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
-    return named
+    return info
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
-    """Check that the parts of run.json that commands read are mappings, including the parts of the settings."""
-    parts = {name: info[name] for name in ("summary", "versions") if name in info} | _settings_parts(info)
+    """Check that the parts of run.json that commands read are mappings, including the parts of the settings.
+
+    Raise InvalidInputError for the first part that is none. The parts in `MAY_BE_NULL` may be null.
+    """
+    parts = {name: info[name] for name in ("summary", "versions") if name in info}
+    parts |= _settings_parts(info)
     for name, part in parts.items():
-        if not isinstance(part, dict) and not (part is None and name.rpartition("before.")[2] in MAY_BE_NULL):
+        name_in_run = name.rpartition("before.")[2]  # without the dotted name of an ancestor
+        may_be_null = name_in_run in MAY_BE_NULL
+        if not isinstance(part, dict) and not (part is None and may_be_null):
             raise InvalidInputError(f"{path}: {name} is {short(part)}, must be a mapping; make the run again")
 
 
@@ -287,8 +303,10 @@ def _settings_parts(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     if isinstance(config, dict):
         parts |= {f"{prefix}config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
     if isinstance(descent, dict) and "before" in descent:
-        parts[f"{prefix}descent.before"] = before = descent["before"]
-        parts |= _settings_parts(before, f"{prefix}descent.before.") if isinstance(before, dict) else {}
+        before = descent["before"]
+        parts[f"{prefix}descent.before"] = before
+        if isinstance(before, dict):
+            parts |= _settings_parts(before, f"{prefix}descent.before.")
     return parts
 
 
@@ -296,13 +314,19 @@ def _before_run(folder: Path, value: object) -> BeforeRun | None:
     """Return the numbers of jobs that were submitted before the run. Raise InvalidInputError if they are invalid."""
     if value is None:
         return None
-    counts = value if isinstance(value, dict) else {"": value}
-    has_other_names = not counts.keys() <= set(BeforeRun._fields)
-    if has_other_names or not all(type(number) is int and number >= 0 for number in counts.values()):
+    if not isinstance(value, dict) or not _are_counts_before_run(value):
         must = f"numbers of at least 0 for {', '.join(BeforeRun._fields)}"
-        what = f"before_run is {short(value)}, must be {must}"
-        raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
-    return BeforeRun(**counts)
+        problem = f"before_run is {short(value)}, must be {must}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {problem}; make the run again")
+    return BeforeRun(**value)
+
+
+def _are_counts_before_run(values: Mapping[str, object]) -> bool:
+    """Return whether values have names of `BeforeRun`, and are whole numbers of at least 0."""
+    if not values.keys() <= set(BeforeRun._fields):
+        return False
+    # Not `isinstance`, because a bool is an int too.
+    return all(type(number) is int and number >= 0 for number in values.values())
 
 
 def _reason_texts(folder: Path, value: object) -> dict[str, ReasonText]:
@@ -329,10 +353,12 @@ def _is_reason_text(value: Mapping[str, object]) -> bool:
     return isinstance(units, dict) and all(isinstance(unit, str) for unit in units.values())
 
 
-def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
-    if not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most):
-        what = f"{name} is {short(value)}, must be a number of seconds from 0 to {most:g}"
-        raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
+def _check_seconds(folder: Path, name: str, value: object, largest: float) -> None:
+    """Raise InvalidInputError if a value of run.json is not a number of seconds up to the largest one [s]."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= largest:
+        return
+    problem = f"{name} is {short(value)}, must be a number of seconds from 0 to {largest:g}"
+    raise InvalidInputError(f"{folder / RUN_FILE}: {problem}; make the run again")
 
 
 def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
@@ -343,7 +369,9 @@ def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
 def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
     """Read the reasons of a run's allocations; None if an older version wrote the run, without reasons."""
     path = folder / "reasons.parquet"
-    return read_records(path, ReasonRecord) if path.is_file() else None
+    if not path.is_file():
+        return None
+    return read_records(path, ReasonRecord)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -354,5 +382,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     result = dict[str, Any]()
     for name, value in values.items():
-        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
     return result

@@ -22,7 +22,7 @@ from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
 from polluxsim.records.completeness import REMEDY
-from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
+from polluxsim.records.results import AllocationRecord, JobRecord, RecordColumn, SharingRecord, Status, columns_of
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 
@@ -64,8 +64,12 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
     schema = schema_of(record_type)
     if not isinstance(records, Records):
         records = Records(record_type, records)
-    columns = (column if isinstance(column, array) else list(column) for column in map(expanded, records.columns))
-    arrays = [arrow_column(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = []
+    for stored, field in zip(records.columns, schema, strict=True):
+        column = expanded(stored)
+        # An array of numbers is a buffer already, so it needs no copy.
+        values = column if isinstance(column, array) else list(column)
+        arrays.append(arrow_column(values, field.type))
     with path.open("wb") as file:  # pyarrow takes only names in UTF-8
         pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd")
 
@@ -82,17 +86,21 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.MapType):
         pairs = list(chain.from_iterable(values))
         entry = kind.field(0).type
-        parts = [arrow_column([pair[place] for pair in pairs], entry.field(place).type) for place in range(2)]
-        entries = pa.Array.from_buffers(entry, len(pairs), [None], children=parts)
+        keys = arrow_column([key for key, _ in pairs], entry.field(0).type)
+        items = arrow_column([item for _, item in pairs], entry.field(1).type)
+        entries = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
         return pa.Array.from_buffers(kind, len(values), [None, _offsets(values)], children=[entries])
-    missing = [value is None for value in values] if isinstance(values, list) else []
-    present = pa.py_buffer(np.packbits(~np.array(missing), bitorder="little")) if any(missing) else None
+    validity = None  # one bit for each value; a column without missing values needs none
+    if isinstance(values, list) and None in values:
+        is_present = np.array([value is not None for value in values])
+        validity = pa.py_buffer(np.packbits(is_present, bitorder="little"))
     if kind == pa.string():
         texts = [b"" if value is None else value.encode() for value in values]
-        return pa.Array.from_buffers(kind, len(texts), [present, _offsets(texts), pa.py_buffer(b"".join(texts))])
-    there = [0 if value is None else value for value in values] if present else values
-    numbers = np.asarray(there, kind.to_pandas_dtype())
-    return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(numbers)])
+        return pa.Array.from_buffers(kind, len(texts), [validity, _offsets(texts), pa.py_buffer(b"".join(texts))])
+    if validity is not None:
+        values = [0 if value is None else value for value in values]
+    numbers = np.asarray(values, kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers)])
 
 
 def _offsets(rows: Sequence[Collection[Any]]) -> pa.Buffer:
@@ -127,8 +135,10 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]
     if record_type in (AllocationRecord, SharingRecord):
-        lengths = [pc.list_value_length(table.column(name)) for name in ("nodes", "gpus")]
-        if (row := pc.index(pc.equal(*lengths), value=False).as_py()) >= 0:
+        num_nodes = pc.list_value_length(table.column("nodes"))
+        num_entries = pc.list_value_length(table.column("gpus"))
+        row = pc.index(pc.equal(num_nodes, num_entries), value=False).as_py()  # -1 if all lengths are equal
+        if row >= 0:
             raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "as long as nodes")
     if record_type is SharingRecord:
         _check_sharing(path, table)
@@ -142,13 +152,17 @@ def _check_sharing(path: Path, table: pa.Table) -> None:
     """Check that nodes and GPUs have numbers ≥ 0, and that no job is faster than alone."""
     import pyarrow.compute as pc
 
-    for name, most, must in (("nodes", inf, "numbers ≥ 0"), ("gpus", inf, "numbers ≥ 0"), ("speed", 1.0, "0 to 1")):
+    for name, largest, must in (("nodes", inf, "numbers ≥ 0"), ("gpus", inf, "numbers ≥ 0"), ("speed", 1.0, "0 to 1")):
         column = table.column(name).combine_chunks()
         numbers = column.values if isinstance(column, pa.ListArray) else column
-        if not pc.all(pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, most))).as_py() and len(numbers):
-            for row, value in enumerate(_listed(column), start=1):
-                if not all(0 <= each <= most for each in (value if isinstance(value, tuple) else (value,))):
-                    raise _bad(path, row, name, value, must)
+        are_inside = pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, largest))
+        if not len(numbers) or pc.all(are_inside).as_py():
+            continue
+        # Only a damaged table pays for the search of the first row.
+        for row, value in enumerate(_listed(column), start=1):
+            figures = value if isinstance(value, tuple) else (value,)
+            if not all(0 <= figure <= largest for figure in figures):
+                raise _bad(path, row, name, value, must)
 
 
 def _check_submitted(path: Path, table: pa.Table) -> None:
@@ -156,16 +170,19 @@ def _check_submitted(path: Path, table: pa.Table) -> None:
     import pyarrow.compute as pc
 
     wrong = pc.and_(pc.is_inf(table.column("submit_time")), pc.is_valid(table.column("start_time")))
-    if (row := pc.index(wrong, value=True).as_py()) >= 0:
+    row = pc.index(wrong, value=True).as_py()  # -1 if no row is wrong
+    if row >= 0:
         raise _bad(path, row + 1, "submit_time", inf, "a time before start_time")
 
 
-def _values(path: Path, name: str, column: pa.ChunkedArray, declared: Column) -> list[Any]:
+def _values(path: Path, name: str, column: pa.ChunkedArray, declared: RecordColumn) -> list[Any]:
     """Return and check the values of a column, as in records."""
     import pyarrow.compute as pc
 
-    if column.null_count and type(None) not in get_args(declared.type):
-        raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "a value")
+    may_be_missing = type(None) in get_args(declared.type)
+    if column.null_count and not may_be_missing:
+        row = pc.index(column.is_null(), value=True).as_py()
+        raise _bad(path, row + 1, name, None, "a value")
     if pa.types.is_floating(column.type):
         _check_figures(path, name, column, declared.unit)
     whole = column.combine_chunks()
@@ -173,9 +190,10 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, declared: Column) ->
     if declared.type is Status:
         return _statuses(path, name, values)
     if isinstance(whole, pa.ListArray) and _items(whole)[-1].null_count:
-        pairs = isinstance(whole, pa.MapArray)
-        row = next(row for row, items in enumerate(values) if None in (chain(*items) if pairs else items))
-        raise _bad(path, row + 1, name, whole[row].as_py(), "without missing values")
+        for row, items in enumerate(values):
+            parts = chain.from_iterable(items) if isinstance(whole, pa.MapArray) else items
+            if None in parts:
+                raise _bad(path, row + 1, name, whole[row].as_py(), "without missing values")
     return values
 
 
@@ -183,41 +201,51 @@ def _check_figures(path: Path, name: str, column: pa.ChunkedArray, unit: str | N
     """Check that all figures are within the bounds of their unit."""
     import pyarrow.compute as pc
 
-    most = _MOST.get(unit or "", _LARGEST)
-    inside = pc.less_equal(pc.abs(column), most)
+    largest = _MOST.get(unit or "", _LARGEST)
+    inside = pc.less_equal(pc.abs(column), largest)
     if name in ("submit_time", "until"):  # ∞ for a job that was never submitted, and for a permanent outage
         inside = pc.or_(inside, pc.equal(column, inf))
-    if (row := pc.index(pc.fill_null(inside, fill_value=True), value=False).as_py()) >= 0:
-        of = " of seconds" if unit == "s" else ""
-        raise _bad(path, row + 1, name, column[row].as_py(), f"a number{of} up to {most:g}")
+    # A missing value is not outside the bounds.
+    row = pc.index(pc.fill_null(inside, fill_value=True), value=False).as_py()
+    if row >= 0:
+        quantity = "a number of seconds" if unit == "s" else "a number"
+        raise _bad(path, row + 1, name, column[row].as_py(), f"{quantity} up to {largest:g}")
 
 
 def _listed(column: pa.Array) -> list[Any]:
     """Return the values of a column, with a tuple for each list, faster than `to_pylist`."""
     if isinstance(column, pa.ListArray):
         parts = list(map(_listed, _items(column)))
-        items = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
-        ends = column.offsets.to_numpy().tolist()
-        return [tuple(items[start:end]) for start, end in pairwise(ends)] if items else [()] * len(column)
+        items = parts[0]
+        if len(parts) > 1:  # a map
+            items = list(zip(*parts, strict=True))
+        if not items:
+            return [()] * len(column)
+        bounds = column.offsets.to_numpy().tolist()
+        return [tuple(items[start:end]) for start, end in pairwise(bounds)]
     if not column.null_count:
         return list(column.to_numpy(zero_copy_only=False).tolist())
-    found = np.empty(len(column), object)
-    found[column.is_valid().to_numpy(zero_copy_only=False)] = column.drop_null().to_numpy(zero_copy_only=False).tolist()
-    values: list[Any] = found.tolist()
+    # With missing values, `to_numpy` would turn whole numbers into floats.
+    objects = np.empty(len(column), object)
+    is_valid = column.is_valid().to_numpy(zero_copy_only=False)
+    objects[is_valid] = column.drop_null().to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = objects.tolist()
     return values
 
 
 def _items(column: pa.ListArray) -> list[pa.Array]:
     """Return the items of all lists of a column: values, or names and values."""
-    return [column.keys, column.items] if isinstance(column, pa.MapArray) else [column.values]
+    if isinstance(column, pa.MapArray):
+        return [column.keys, column.items]
+    return [column.values]
 
 
 def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
-    known = {status.value: status for status in Status}
+    status_of = {status.value: status for status in Status}
     for row, value in enumerate(values, start=1):
-        if value not in known:
-            raise _bad(path, row, name, value, one_of(value, known))
-    return [known[value] for value in values]
+        if value not in status_of:
+            raise _bad(path, row, name, value, one_of(value, status_of))
+    return [status_of[value] for value in values]
 
 
 def _bad(path: Path, row: int, name: str, value: object, requirement: str) -> InvalidInputError:

@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.shipped import shipped
 from polluxsim.run.configurations import READ_AS_OTHER, user_folders
 from polluxsim.run.spec import OneRun, RunSpec
@@ -149,5 +149,5 @@ def _write(file: Path, described: OneRun) -> None:
         return
     with suppress(OSError):
         if len(list(file.parent.iterdir())) < MOST_DESCRIPTIONS:
-            with appearing_whole(file) as temporary:
+            with atomic_write(file) as temporary:
                 temporary.write_text(json.dumps(stated), encoding="utf-8")

@@ -26,7 +26,7 @@ from polluxsim.workloads.job import Job
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
-NOT_THE_RUNS = "reproduce"  # part of experiment files that describes the comparison, not the runs
+REPRODUCE_KEY = "reproduce"  # part of experiment files that describes the comparison, not the runs
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def settled(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raise InvalidConfigError if a value is nan, or a mapping has keys of several types.
     """
-    plain = {str(name): value for name, value in values.items() if name != NOT_THE_RUNS}
+    plain = {str(name): value for name, value in values.items() if name != REPRODUCE_KEY}
     unknown = [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]
     if unknown:
         raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
@@ -174,7 +174,7 @@ def check_parts(config: Mapping[str, Any]) -> None:
 
 def check_names(names: Collection[str], seed: object) -> None:
     """Raise InvalidConfigError if a group is unknown or missing, given the names of all groups."""
-    if unknown := sorted(set(names) - {*TOP_LEVEL, NOT_THE_RUNS}):
+    if unknown := sorted(set(names) - {*TOP_LEVEL, REPRODUCE_KEY}):
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")
     if seed == MISSING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from polluxsim.engine.scenario import Scenario
 from polluxsim.hardware.gpu_types import GPU_TYPES
@@ -19,8 +19,11 @@ def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     _check_types(scenario)
     of_policy = policy.without_effect(scenario.workload.jobs, scenario.cluster)
     sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
-    for judge in JUDGES:
-        sentences += judge(scenario)
+    sentences += _ineffective_node_settings(scenario)
+    sentences += _ineffective_failure_settings(scenario)
+    sentences += _ineffective_job_settings(scenario)
+    sentences += _ineffective_placement(scenario)
+    sentences += _ineffective_limits(scenario)
     cluster = scenario.cluster
     for part in (cluster.failures, scenario.settings.sharing, scenario.settings.checkpoints):
         sentences += without_effect(part, scenario.workload.jobs, cluster)
@@ -107,13 +110,3 @@ def _ineffective_job_settings(scenario: Scenario) -> Iterator[str]:
     for setting, names in scenario.settings.named_applications.items():
         if jobs and trained.isdisjoint(names):
             yield f"engine.{setting} has no effect: no job trains {' or '.join(sorted(names))}"
-
-
-JUDGES: tuple[Callable[[Scenario], Iterable[str]], ...] = (
-    _ineffective_node_settings,
-    _ineffective_failure_settings,
-    _ineffective_job_settings,
-    _ineffective_placement,
-    _ineffective_limits,
-)
-"""Functions that yield a sentence for each setting of one subject without effect, in the order of the sentences."""

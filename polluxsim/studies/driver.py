@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
-from polluxsim.common.files import appearing_whole, lock
+from polluxsim.common.files import atomic_write, lock
 from polluxsim.common.parquet import read_parquet
 from polluxsim.common.progress_line import is_shown, progress_line
-from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
+from polluxsim.metrics.declared import Metric, as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.folders import POLICY_ENTRY, SWEEP_FILE, info_of, of_results, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
@@ -54,22 +55,34 @@ PAUSE = 0.5  # time between two counts of the finished runs, which show the prog
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     """Write and return the results of finished runs, in the order of the entries. Write wall-clock times separately."""
-    infos = [info_of(entry.folder) for entry in entries]
-    rows = [_result_row(entry, folder, info) for entry, info in zip(entries, infos, strict=True)]
-    declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
-    declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
-    metrics = {name: metric for info in infos for name, (metric, _) in values_in(info).items()}
-    declared |= dict.fromkeys(metrics, pa.float64())
-    table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
-    times: list[dict[str, Any]] = []
-    for row, entry in zip(rows, entries, strict=True):
-        timing = read_parquet(entry.folder / "timing.parquet", ["phase", "seconds"])
-        totals = timing.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
-        by_phase = {total["phase"]: total["seconds_sum"] for total in sorted(totals, key=lambda each: each["phase"])}
-        times.append({"folder": row["folder"], "key": row["key"], **by_phase})
-    _write_table(table_of(times, {}), folder / TIMING)
+    # The type of a column must not depend on the values of one sweep, so that tables of sweeps can be joined.
+    column_types = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
+    user_metrics: dict[str, Metric] = {}
+    rows = []
+    timing_rows = []
+    for entry in entries:
+        info = info_of(entry.folder)
+        row = _result_row(entry, folder, info)
+        rows.append(row)
+        column_types.update(declared_types(entry.config))
+        for name, (metric, _) in values_in(info).items():
+            user_metrics[name] = metric
+        timing_rows.append({"folder": row["folder"], "key": row["key"], **_seconds_by_phase(entry)})
+    # The metrics last, because a user's metric may have the name of a setting.
+    column_types.update(dict.fromkeys(user_metrics, pa.float64()))
+    table = table_of(rows, column_types).replace_schema_metadata(as_metadata(user_metrics) or None)
+    # The table of results is last: it says that the sweep is complete.
+    _write_table(table_of(timing_rows, {}), folder / TIMING)
     _write_table(table, folder / DATASET)
     return table
+
+
+def _seconds_by_phase(entry: Entry) -> dict[str, float]:
+    """Return the wall-clock time of each phase of a run, in the order of the phases' names [s]."""
+    timing = read_parquet(entry.folder / "timing.parquet", ["phase", "seconds"])
+    sums = timing.group_by("phase").aggregate([("seconds", "sum")])
+    seconds = dict(zip(sums["phase"].to_pylist(), sums["seconds_sum"].to_pylist(), strict=True))
+    return dict(sorted(seconds.items()))
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
@@ -77,56 +90,80 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
 
     Declared types make the type of a column independent of its values.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return pa.table({name: _array(values, declared.get(name)) for name, values in columns.items()})
+    names = dict.fromkeys(chain.from_iterable(rows))  # a dictionary, because the columns keep the order of the rows
+    arrays = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        arrays[name] = _array(values, declared.get(name))
+    return pa.table(arrays)
 
 
 def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run in the table of a sweep; `info` is the content of its run.json."""
-    summary = info["summary"] or {}
+    summary = info["summary"] or {}  # null for a run without jobs
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     user_values = {name: value for name, (_, value) in values_in(info).items()}
-    settings = of_results(flat({name: part for name, part in entry.config.items() if name != "metrics"}))
-    named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
+    # The values of the user's metrics are columns. The settings with their classes are not.
+    nested_settings = {name: part for name, part in entry.config.items() if name != "metrics"}
+    settings = of_results(flat(nested_settings))
+    row: dict[str, Any] = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
     if POLICY_ENTRY in info:
-        named[POLICY_ENTRY] = info[POLICY_ENTRY]
-    return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
+        row[POLICY_ENTRY] = info[POLICY_ENTRY]
+    return {**row, **settings, **flat(metrics), **user_values, "key": entry.key}
 
 
 def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
-    """Return a column. Values of several types, and lists with other items than text, become JSON text."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds and kinds <= {int, float}:
-        whole = kinds == {int} and declared != pa.float64()
-        return pa.array(values, pa.int64() if whole else pa.float64())
-    if kinds == {list} and all(isinstance(item, str) for items in values for item in items or ()):
-        return pa.array(values, pa.list_(pa.string()))
-    if len(kinds) == 1 and kinds <= {bool, str}:
-        return pa.array(values, pa.bool_() if kinds == {bool} else pa.string())
-    if not kinds:
+    """Return a column. Values of several types, and lists with other items than text, become JSON text.
+
+    The declared type counts for a column without values, and for whole numbers.
+    """
+    types = {type(value) for value in values if value is not None}
+    if not types:
         return pa.array(values, declared or pa.string())
-    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-    return pa.array(texts, pa.string())
+    if types == {int} and declared != pa.float64():
+        return pa.array(values, pa.int64())
+    if types <= {int, float}:
+        return pa.array(values, pa.float64())
+    if types == {bool}:
+        return pa.array(values, pa.bool_())
+    if types == {list} and _are_texts(chain.from_iterable(items or () for items in values)):
+        return pa.array(values, pa.list_(pa.string()))
+    return pa.array([_as_text(value) for value in values], pa.string())
+
+
+def _are_texts(items: Iterable[object]) -> bool:
+    """Return whether all items are text."""
+    return all(isinstance(item, str) for item in items)
+
+
+def _as_text(value: object) -> str | None:
+    """Return text as it is, None for a missing value, and any other value as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
-    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
 
 
 @contextmanager
-def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
-    """Show the number of finished runs on standard error if it is a terminal. `known` more were finished before."""
+def sweep_progress(entries: Sequence[Entry], num_finished: int) -> Iterator[None]:
+    """Show on standard error, if it is a terminal, how many of the entries are finished while the block makes them.
+
+    `num_finished` is the number of other runs, which were finished before.
+    """
     if not is_shown() or not entries:
         yield
         return
     over = threading.Event()
-    note = f"{known} found finished" if known else ""
+    note = f"{num_finished} found finished" if num_finished else ""
     with progress_line("runs", len(entries), note) as show:
 
         def watch() -> None:
             missing = list(entries)
+            # The folders show the progress, because some launchers report nothing before the last run has ended.
             while not over.wait(PAUSE):
                 missing = [entry for entry in missing if not is_written(entry)]
                 show(len(entries) - len(missing), len(entries), note)
@@ -146,14 +183,17 @@ def time_left(done: int, of: int, elapsed: float) -> str:
     >>> time_left(2, 6, 45.0)
     '0:01:30 left'
     """
-    return f"{timedelta(seconds=round(elapsed / done * (of - done)))} left" if done else "first runs"
+    if not done:
+        return "first runs"
+    seconds_per_run = elapsed / done
+    return f"{timedelta(seconds=round(seconds_per_run * (of - done)))} left"
 
 
 _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())
 """Files of the locks that the blocks around the present code hold."""
 
 
-class Completed(NamedTuple):
+class CompletedSweep(NamedTuple):
     """A complete sweep."""
 
     done: int  # number of runs made now; all other runs were finished before
@@ -191,21 +231,26 @@ def run_sweep(
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
-    chosen: Executor | list[str]
     if isinstance(launcher, str):
-        chosen = [f"hydra/launcher={launcher}"]
-    else:
-        chosen = launcher if isinstance(launcher, Executor) else list(launcher or ())
+        launcher = [f"hydra/launcher={launcher}"]
     report_replaced(config_dirs)
     composing = composer(config_dirs)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    frame = run_entries(
-        entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache, check_first=True
+    frame = frame_of_entries(
+        entries,
+        folder,
+        launcher=launcher or (),
+        workers=workers,
+        config_dirs=config_dirs,
+        cache=cache,
+        check_first=True,
     )
-    return frame.set_index("key", drop=False).loc[[entry.key for entry in entries]].reset_index(drop=True)
+    # The plan may repeat a run, and the frame has each run once.
+    keys = [entry.key for entry in entries]
+    return frame.set_index("key", drop=False).loc[keys].reset_index(drop=True)
 
 
-def run_entries(
+def frame_of_entries(
     entries: Sequence[Entry],
     folder: Path,
     *,
@@ -215,26 +260,28 @@ def run_entries(
     cache: Path | None = None,
     check_first: bool = False,
 ) -> pd.DataFrame:
-    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does.
+    """Make the entries that are not finished, and return a row for each distinct entry.
 
-    With `check_first`, no run is made if one of them cannot be made.
+    The columns and the parameters are those of `run_sweep`. With `check_first`, no run is made if one of them cannot be
+    made.
     """
-    processes: RunWorkers
+    run_workers: RunWorkers
     if isinstance(launcher, Executor):
-        processes = ExecutorWorkers(launcher)
+        run_workers = ExecutorWorkers(launcher)
     elif launcher:
-        processes = chosen_workers(chosen_launcher(launcher, config_dirs, folder), workers)
+        run_workers = chosen_workers(chosen_launcher(launcher, config_dirs, folder), workers)
     else:
-        processes = LocalWorkers(workers)
-    completed = complete(entries, folder, processes, cache, check_first=check_first)
-    frame = frame_of_table(completed.table)
+        run_workers = LocalWorkers(workers)
+    sweep = complete_sweep(entries, folder, run_workers, cache, check_first=check_first)
+    frame = frame_of_table(sweep.table)
+    # The stored names are relative to the folder of the sweep, so that the folder can be moved.
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
 
 
-def complete(
+def complete_sweep(
     entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None = None, *, check_first: bool = False
-) -> Completed:
+) -> CompletedSweep:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
     With `check_first`, no run is made if one of them cannot be made. The table exists if and only if the last sweep in
@@ -245,21 +292,26 @@ def complete(
         finished, damaged = runs_by_key(folder)
         entries = arranged(entries, damaged | finished)  # a damaged run is made again in its folder
         folders = [entry.folder for entry in entries]
+        # An earlier sweep that was killed may have left parts of files.
         clear([folder])
         clear_runs(folders)
         try:
-            return _complete(entries, folder, workers, cache, check_first=check_first)
+            return _make_and_tabulate(entries, folder, workers, cache, check_first=check_first)
         except KeyboardInterrupt:
             clear_runs(folders)  # the workers have ended
-            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+            num_finished = sum(map(is_finished, entries))
+            counts = f"{num_finished} of {len(entries)}"
             message = f"interrupted, {counts} runs are finished and kept; the same command continues"
             raise SweepInterrupted(message) from None
 
 
 @contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of a sweep, and remove it if no run was made. Raise SweepError if it is locked."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Make and lock the folder of a sweep for the block. Remove the folders that it made if they are then empty.
+
+    Raise SweepError if another sweep has locked the folder.
+    """
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]  # the deepest first
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder), raising():
@@ -269,58 +321,75 @@ def reserved(folder: Path) -> Iterator[None]:
                 if [path.name for path in folder.iterdir()] == [LOCK]:
                     (folder / LOCK).unlink()
     finally:
-        for path in made:
+        for path in new_folders:
             remove_if_empty(path)
 
 
-def _complete(
+def _make_and_tabulate(
     entries: Sequence[Entry], folder: Path, workers: RunWorkers, cache: Path | None, *, check_first: bool
-) -> Completed:
+) -> CompletedSweep:
+    """Make the runs that are not finished, in a folder that is locked, and write the tables of all runs."""
+    # A table exists only if its sweep is complete.
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
         _copy_from_cache(entries, cache)
-    if missing := [entry for entry in entries if not is_finished(entry)]:
-        known = len(entries) - len(missing)
-        if check_first and len(missing) > 1:
-            with workers.kept():
-                _check(missing, workers)
-                _make_missing(missing, workers, known)
-        else:
-            _make_missing(missing, workers, known)
+    missing = [entry for entry in entries if not is_finished(entry)]
+    num_finished = len(entries) - len(missing)
+    if check_first and len(missing) > 1:
+        # The checks load the workloads, so the same processes make the runs.
+        with workers.kept():
+            _check(missing, workers)
+            _make_missing(missing, workers, num_finished)
+    elif missing:
+        # A single run that cannot be made fails at its start, which says the same as a check.
+        _make_missing(missing, workers, num_finished)
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
-    return Completed(len(missing), entries, table)
+    return CompletedSweep(len(missing), entries, table)
 
 
 def _check(entries: Sequence[Entry], workers: RunWorkers) -> None:
     """Raise a SweepError that names the first run that cannot be made, before any run is made."""
     refused = workers.check(entries)
-    if refused:
-        entry, error = refused[0]
-        count = f"{len(refused)} of {len(entries)} runs cannot be made, the first: " if len(refused) > 1 else ""
-        errors = {entry.key: error for entry, error in refused}
-        raise SweepError(f"{count}{entry}: {error}; no run was made", errors) from error
+    if not refused:
+        return
+    first_entry, first_error = refused[0]
+    message = f"{first_entry}: {first_error}; no run was made"
+    if len(refused) > 1:
+        message = f"{len(refused)} of {len(entries)} runs cannot be made, the first: {message}"
+    errors = {entry.key: error for entry, error in refused}
+    raise SweepError(message, errors) from first_error
 
 
-def _make_missing(missing: Sequence[Entry], workers: RunWorkers, known: int) -> None:
-    """Make runs, in addition to `known` finished ones. Raise an error that names the first failed run."""
-    with sweep_progress(missing, known):
+def _make_missing(missing: Sequence[Entry], workers: RunWorkers, num_finished: int) -> None:
+    """Make the missing runs of a sweep, of which `num_finished` runs are finished.
+
+    Raise a SweepError that names the first failed run, or the first run whose files changed. Raise the error itself if
+    it shows a defect of the code.
+    """
+    with sweep_progress(missing, num_finished):
         failed = workers.launch(missing)
     for _, error in failed:
+        # The user can act on these errors. For any other error, the traceback has to stay.
         if not isinstance(error, PolluxSimError | OSError):
-            raise error  # a defect
+            raise error
     if failed:
-        entry, error = failed[0]
-        count = f"{len(failed)} of {known + len(missing)} runs failed, the first: " if len(failed) > 1 else ""
-        raise SweepError(f"{count}{entry}: {error}", {each.key: error for each, error in failed}) from error
-    if changed := [entry for entry in missing if not is_finished(entry)]:
+        first_entry, first_error = failed[0]
+        message = f"{first_entry}: {first_error}"
+        if len(failed) > 1:
+            message = f"{len(failed)} of {num_finished + len(missing)} runs failed, the first: {message}"
+        errors = {entry.key: error for entry, error in failed}
+        raise SweepError(message, errors) from first_error
+    # The key of a run contains its files, so a file that changed gives the run another key.
+    changed = [entry for entry in missing if not is_finished(entry)]
+    if changed:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 
 
 def _copy_from_cache(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy finished runs from a cache into the folder of the sweep."""
+    """Copy the runs that only the cache has into the folder of the sweep."""
     if not cache.is_dir():
         return
     cached = finished_runs(cache)
@@ -349,6 +418,7 @@ def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator
     nested.
     """
     path = (folder / name).resolve()
+    # This process has the lock already. A second lock on the same file would conflict with the first.
     if path in _locked.get():
         yield
         return

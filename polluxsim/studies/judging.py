@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.durations import DAY, HOUR, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.logs.trace_table import TraceJob
 from polluxsim.metrics.outcomes import number_of
 from polluxsim.run.configurations import quoted
@@ -322,7 +322,7 @@ def absences_of_nodes(split: float, nodes: int, changes: Sequence[NodesFrom]) ->
 def _write(absences: Sequence[Absence], path: Path) -> None:
     """Write the absences of nodes as a file of recorded failures."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([Absence._fields, *absences])
 
 

@@ -13,7 +13,7 @@ from polluxsim.metrics.outcomes import number_of
 from polluxsim.studies.log_selection import partitions_of
 
 
-class Section(NamedTuple):
+class LogSection(NamedTuple):
     """Jobs of a log that are replayed together, on nodes of their own."""
 
     partition: str | None  # the partition of the jobs, or several with commas between them; None for all jobs
@@ -22,15 +22,15 @@ class Section(NamedTuple):
     sentences: Sequence[str] = ()  # on the nodes, and on partitions that share nodes
 
 
-def sections_of_log(jobs: Sequence[TraceJob]) -> list[Section]:
+def sections_of_log(jobs: Sequence[TraceJob]) -> list[LogSection]:
     """Return a section for each partition of a log; one for all jobs if the log has fewer than two partitions."""
     partitions = partitions_of(jobs)
     if len(partitions) < 2:
-        return [Section(None)]
-    return [Section(name) for name in partitions]
+        return [LogSection(None)]
+    return [LogSection(name) for name in partitions]
 
 
-def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[Section]:
+def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[LogSection]:
     """Return the sections of a log whose nodes are listed in a file, as `polluxsim log nodes` reads it.
 
     Partitions that share nodes are one section, in which each job may use all of these nodes.
@@ -81,7 +81,7 @@ def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
         inside = larger
 
 
-def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[NodeGroup]) -> Section:
+def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[NodeGroup]) -> LogSection:
     """Return the section of partitions on groups of nodes; all jobs without names."""
     number = sum(len(group.nodes) for group in groups)
     sizes = sorted({group.gpus for group in groups})
@@ -96,4 +96,4 @@ def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[Node
     if names and len(names) > 1:
         sentences = [f"partitions {' and '.join(names)} share nodes and are pooled: each job may use all {cluster}, "
                      f"according to {nodes.source}"]  # fmt: skip
-    return Section(",".join(names) if names else None, number, sizes[0], sentences)
+    return LogSection(",".join(names) if names else None, number, sizes[0], sentences)

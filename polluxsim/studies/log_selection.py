@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean, listed
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.parquet import read_parquet
 from polluxsim.logs.trace_table import TraceJob
 from polluxsim.metrics.outcomes import number_of
@@ -91,7 +91,7 @@ def write_partition(log: Path, partitions: Sequence[str], folder: Path) -> Path:
     chosen = table.filter(pc.is_in(table["partition"], pa.array(partitions, pa.string())))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"partition-{file_name(','.join(partitions))}.parquet"
-    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(chosen, file)
     return path
 

@@ -56,8 +56,10 @@ def entry_of(overrides: Sequence[str], spec: RunSpec, folder: Path, name: str | 
 def name_of(overrides: Sequence[str], key: str) -> str:
     """Return the name of a run's folder: the overrides, with the last part of paths only, and the key."""
     words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
-    readable = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME].lstrip(".")
-    return f"{readable}-{key[:KEY_DIGITS]}" if readable else key[:KEY_DIGITS]
+    readable = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
+    readable = readable.lstrip(".")  # `runs_below` skips hidden folders
+    short_key = key[:KEY_DIGITS]
+    return f"{readable}-{short_key}" if readable else short_key
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
@@ -72,14 +74,22 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
     taken = {finished[key] for key in distinct if key in finished}
     result = []
     for key, entry in distinct.items():
-        folder = finished.get(key, entry.folder)
-        if key not in finished:
-            config = info_of(folder).get("config")  # of a finished run, perhaps with other settings
-            if folder in taken or (config is not None and difference(config, entry.config) is not None):
+        if key in finished:
+            folder = finished[key]
+        else:
+            folder = entry.folder
+            # Two runs may have the same name: a name has only a part of the key, and callers may choose names.
+            if folder in taken or _has_other_settings(folder, entry):
                 folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
         taken.add(folder)
         result.append(replace(entry, folder=folder))
     return result
+
+
+def _has_other_settings(folder: Path, entry: Entry) -> bool:
+    """Return whether a folder has a finished run with other settings than the entry."""
+    config = info_of(folder).get("config")
+    return config is not None and difference(config, entry.config) is not None
 
 
 def composer(config_dirs: Sequence[Path] = ()) -> Composer:
@@ -102,9 +112,12 @@ def runs_by_key(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
     for path in runs_below(folder):
         info = info_of(path)
         key = info.get("key")
-        if isinstance(key, str):
-            runs = finished if damage_in(path, info, content=True) is None else damaged
-            runs.setdefault(key, path)
+        if not isinstance(key, str):  # runs with objects of a Python program have no key
+            continue
+        if damage_in(path, info, content=True) is None:
+            finished.setdefault(key, path)
+        else:
+            damaged.setdefault(key, path)
     return finished, damaged
 
 

@@ -25,7 +25,7 @@ from polluxsim.records.storage import Run, read_run
 from polluxsim.run.execution import Execution
 from polluxsim.statistics.blocks import Blocks
 from polluxsim.statistics.estimates import LEAST_UNITS, Estimate, Sample, Samples
-from polluxsim.studies.driver import complete
+from polluxsim.studies.driver import complete_sweep
 from polluxsim.studies.launching import LocalWorkers
 from polluxsim.studies.log_calibration import (
     DEFAULT_GPUS_PER_NODE,
@@ -425,7 +425,7 @@ class Levels:
         return entry_of(overrides, self._composer.compose(overrides), self._folder)
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
-        return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
+        return [entry.folder for entry in complete_sweep(entries, self._folder, self._workers).entries]
 
 
 def _facts(runs: Sequence[Run]) -> Facts:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, bad_line, one_of
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.common.written import Name, Seconds, takes_settings
@@ -280,7 +280,7 @@ def write_workload(workload: Workload, path: Path) -> None:
     options = [
         name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
     ]
-    with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         columns_of_past = COLUMNS_OF_PAST if any(job.past is not None for job in workload.jobs) else ()
         writer.writerow((*COLUMNS, *options, *columns_of_past))

@@ -22,7 +22,7 @@ from polluxsim.run.building import user_metrics
 from polluxsim.studies.arena.leaderboard import leaderboard
 from polluxsim.studies.arena.playing import Played
 from polluxsim.studies.arena.words import as_markdown
-from polluxsim.studies.driver import complete
+from polluxsim.studies.driver import complete_sweep
 from polluxsim.studies.plan import composer, entry_of
 
 MINE = """
@@ -50,7 +50,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         composing = composer()
         entries = [entry_of(overrides, composing.compose(overrides), folder / "S") for overrides in plan]
-        complete(entries, folder / "S", HereAndNow())
+        complete_sweep(entries, folder / "S", HereAndNow())
     return folder / "S"
 
 

@@ -35,7 +35,7 @@ from polluxsim.records.storage import read_run
 from polluxsim.run.composing import chosen_launcher
 from polluxsim.run.spec import RunSpec, settled
 from polluxsim.studies import driver
-from polluxsim.studies.driver import CACHE_LOCK, LOCK, complete, locked, run_sweep, sweep_progress
+from polluxsim.studies.driver import CACHE_LOCK, LOCK, complete_sweep, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder, chosen_workers
 from polluxsim.studies.plan import Entry, composer
 
@@ -71,7 +71,7 @@ def wait_for(path: Path) -> None:
 def done(entries: Sequence[Entry], folder: Path, cache: Path | None = None) -> list[str]:
     """Complete a sweep and return the keys of the runs that had to be done."""
     workers = HereAndNow()
-    complete(entries, folder, workers, cache)
+    complete_sweep(entries, folder, workers, cache)
     return [entry.key for entry in workers.done]
 
 
@@ -94,7 +94,7 @@ def test_a_sweep_of_different_runs_is_one_table(tmp_path: Path, inputs: Inputs) 
 
 
 def test_three_readers_read_the_same_table(tmp_path: Path, inputs: Inputs) -> None:
-    complete(planned(tmp_path, inputs, *MIXED), tmp_path, HereAndNow())
+    complete_sweep(planned(tmp_path, inputs, *MIXED), tmp_path, HereAndNow())
     path = str(tmp_path / "sweep.parquet")
     columns = ["folder", "policy.p", "engine.horizon", "avg_jct", "jct_by_application.ncf", "num_jobs"]
     names = ", ".join(f'"{name}"' for name in columns)
@@ -110,7 +110,7 @@ def test_a_columns_type_is_the_settings_and_not_its_values(tmp_path: Path, input
     types = []
     for number, run in enumerate(("policy.p=1 engine.horizon=50", "policy.p=-0.5 engine.horizon=60.5")):
         folder = tmp_path / str(number)
-        complete(planned(folder, inputs, run), folder, HereAndNow())
+        complete_sweep(planned(folder, inputs, run), folder, HereAndNow())
         types.append(pq.read_schema(folder / "sweep.parquet"))
     assert types[0] == types[1]
     assert str(types[0].field("policy.p").type) == "double"
@@ -143,7 +143,7 @@ def test_data_that_change_while_a_run_reads_them_are_noticed(tmp_path: Path) -> 
     entries = planned(tmp_path / "sweep", inputs, "policy=fifo")
     inputs.workload.write_text(inputs.workload.read_text().replace("cifar10-5,300", "cifar10-5,301"))
     with pytest.raises(SweepError, match="changed while it ran"):
-        complete(entries, tmp_path / "sweep", HereAndNow())
+        complete_sweep(entries, tmp_path / "sweep", HereAndNow())
     assert not (tmp_path / "sweep" / "sweep.parquet").exists()
 
 
@@ -255,7 +255,7 @@ def test_progress_counts_the_plans_runs_and_not_what_is_in_their_folders(
     def counts() -> set[str]:
         return set(re.findall(r"([0-9]/2)", shown.getvalue()))
 
-    with sweep_progress(entries, known=0):
+    with sweep_progress(entries, num_finished=0):
         while not counts():
             time.sleep(0.01)
         assert counts() == {"0/2"}
@@ -281,7 +281,7 @@ def test_an_infinite_setting_is_kept(run_in: Path, inputs: Inputs, capsys: pytes
 
 
 def test_a_table_is_there_only_when_the_sweep_is_complete(tmp_path: Path, inputs: Inputs) -> None:
-    complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
+    complete_sweep(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
     with pytest.raises(SweepError, match=r"policy=fifo seed=-1: seed is -1, must be a whole number") as caught:
         run_sweep([[*inputs.overrides, *run.split()] for run in ("policy=fifo", "policy=fifo seed=-1")], tmp_path)
     assert "\n" not in str(caught.value)
@@ -292,7 +292,7 @@ def test_two_sweeps_do_not_work_in_one_folder(tmp_path: Path, inputs: Inputs) ->
     with (tmp_path / LOCK).open("a") as file:
         lock(file)
         with pytest.raises(SweepError, match="another sweep is at work here"):
-            complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
+            complete_sweep(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
 
 
 def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: Inputs) -> None:

@@ -23,7 +23,7 @@ from small_sweeps import HereAndNow, Inputs, command, dataset, planned, results,
 
 from polluxsim.common.files import TEMPORARY
 from polluxsim.records.storage import read_run
-from polluxsim.studies.driver import complete
+from polluxsim.studies.driver import complete_sweep
 from polluxsim.studies.plan import Entry, finished_runs
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ def test_dying_between_any_two_operations_on_files_loses_nothing(tmp_path: Path,
     plan = ("policy=fifo engine.horizon=90", "policy=srtf engine.horizon=90")
     # The folders hold runs of the same settings that are out of date and have to make room.
     stale = tmp_path / "stale"
-    complete(numbered(stale, inputs, *plan), stale, HereAndNow())
+    complete_sweep(numbered(stale, inputs, *plan), stale, HereAndNow())
     inputs.workload.write_text(inputs.workload.read_text().replace("ncf-0,5,", "ncf-0,6,"))
     undisturbed = tmp_path / "undisturbed"
-    complete(numbered(undisturbed, inputs, *plan), undisturbed, HereAndNow())
+    complete_sweep(numbered(undisturbed, inputs, *plan), undisturbed, HereAndNow())
     expected = results(undisturbed)
     folder = tmp_path / "sweep"
     entries = numbered(folder, inputs, *plan)
@@ -134,7 +134,7 @@ def test_dying_between_any_two_operations_on_files_loses_nothing(tmp_path: Path,
         moments += STEP
         reaper.come(folder, moments)
         try:
-            complete(entries, folder, HereAndNow())
+            complete_sweep(entries, folder, HereAndNow())
         except Death:
             assert reaper.dead
         finally:
@@ -144,7 +144,7 @@ def test_dying_between_any_two_operations_on_files_loses_nothing(tmp_path: Path,
         check_what_is_there(folder, stale, undisturbed)
         kept = set(finished_runs(folder)) & {entry.key for entry in entries}
         workers = HereAndNow()
-        complete(entries, folder, workers)
+        complete_sweep(entries, folder, workers)
         assert {entry.key for entry in workers.done} == {entry.key for entry in entries} - kept
         assert results(folder) == expected, f"after death {moments}"
         assert not leftovers(folder)

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.look.colours import luminance, mixed, on_dark
 from polluxsim.records.results import Result
 from polluxsim.statistics.forks import fork_times
@@ -168,7 +168,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         write_figure(figure, temporary, path.suffix)
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.common.phrases import count_range, listed
 from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
@@ -385,7 +385,7 @@ def write_subjects(subjects: Sequence[ReportSubject], output: Path, window: Subm
     check_output(output)
     text = report(subjects, window)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(output) as temporary:
+    with atomic_write(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.run.configurations import import_from_here
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import page, write_reports
@@ -81,9 +81,9 @@ def arena(request: ArenaRequest) -> Arena:
     arena = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
     reports = write_reports(played, folder) if request.reports else {}
     for name, content in {"arena.html": page(board, suite, reports), "arena.md": arena.text}.items():
-        with appearing_whole(folder / name) as path:
+        with atomic_write(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     # An open file, because pyarrow takes only names in UTF-8.
-    with appearing_whole(folder / "arena.parquet") as path, path.open("wb") as file:
+    with atomic_write(folder / "arena.parquet") as path, path.open("wb") as file:
         arena.frame().to_parquet(file, index=False)
     return arena

@@ -24,7 +24,7 @@ from polluxsim.metrics.declared import Metric, UserValues, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
 from polluxsim.run.named_policies import NamedPolicy, named_policy
-from polluxsim.studies.driver import reserved, run_entries
+from polluxsim.studies.driver import frame_of_entries, reserved
 from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
 
 
@@ -206,7 +206,7 @@ def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: ArenaPlace, config
     for runs in plan.values():
         entries += runs.values()
     if entries:
-        run_entries(
+        frame_of_entries(
             entries,
             place.folder / RUNS,
             launcher=place.launcher,

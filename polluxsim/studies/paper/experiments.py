@@ -15,7 +15,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.models.profile import Profile
 from polluxsim.run.composing import Composer
 from polluxsim.run.configurations import quoted
-from polluxsim.run.spec import NOT_THE_RUNS
+from polluxsim.run.spec import REPRODUCE_KEY
 from polluxsim.studies.paper.published import Published, read_published
 
 OTHERS = "conformance"
@@ -116,7 +116,7 @@ def read_experiment(name: str) -> Experiment:
     unknown = sorted(set(section) - set(SETTINGS))
     if unknown:
         raise InvalidConfigError(
-            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown; choose from {', '.join(SETTINGS)}"
+            f"{name}.yaml: {REPRODUCE_KEY}.{unknown[0]} is unknown; choose from {', '.join(SETTINGS)}"
         )
     workloads = section.get("workloads")
     axis = section.get("axis") or {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from polluxsim.common.errors import PolluxSimError
-from polluxsim.common.files import appearing_whole
+from polluxsim.common.files import atomic_write
 from polluxsim.look.console import console
 from polluxsim.look.plot.style import save
 from polluxsim.run.interrupt import SweepInterrupted
@@ -76,9 +76,9 @@ class ExperimentOutcome:
         request.folder.mkdir(parents=True, exist_ok=True)
         inputs = request.inputs.data if experiment.needs_data else request.inputs
         text = verdict_markdown(self.findings, experiment.title, [*below, f"On {inputs}."])
-        with appearing_whole(request.folder / f"{experiment.name}.csv") as path:
+        with atomic_write(request.folder / f"{experiment.name}.csv") as path:
             findings_frame(self.findings).to_csv(path, index=False, lineterminator="\n")
-        with appearing_whole(request.folder / f"{experiment.name}.md") as path:
+        with atomic_write(request.folder / f"{experiment.name}.md") as path:
             path.write_text(text, encoding="utf-8")
         for name, figure in draw(self.runs, self.findings).items():
             for ending in FIGURE_ENDINGS:

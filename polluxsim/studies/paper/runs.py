@@ -17,7 +17,7 @@ from polluxsim.records.storage import Run, read_run
 from polluxsim.run.building import build
 from polluxsim.run.spec import RunSpec
 from polluxsim.statistics.groups import RunGroup, settings_of
-from polluxsim.studies.driver import run_entries
+from polluxsim.studies.driver import frame_of_entries
 from polluxsim.studies.paper.experiments import Arm, Experiment, Inputs
 from polluxsim.studies.plan import Entry, composer, name_of
 
@@ -168,7 +168,7 @@ def make_runs(plan: Sequence[Planned], place: RunPlace) -> dict[str, Path]:
     if not plan:
         return {}
     entries = [Entry(run.overrides, run.spec, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan]
-    frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers)
+    frame = frame_of_entries(entries, place.folder, launcher=place.launcher, workers=place.workers)
     return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 
 
