@@ -13,8 +13,8 @@ import pytest
 
 import polluxsim
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, check_choice, check_range
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.restarts import RestartDelays
 
 EXAMPLES = {
     "path": Path("log.csv"),
@@ -64,7 +64,10 @@ def test_every_error_crosses_processes(kind: type[PolluxSimError]) -> None:
         (lambda: check_choice("a.b", ["x"], {"x": 1}), "a.b is ['x'], must be one of x"),
         (lambda: Cluster((4, 4), least_nodes="two"), "cluster.least_nodes is 'two', must be 1 to 2, the number of"),
         (lambda: Cluster((4, 4), least_nodes=1.5), "cluster.least_nodes is 1.5, must be 1 to 2, the number of"),
-        (lambda: RestartDelays(30.0, {7: {2: -1}}), "engine.restart_delays.7.2 is -1, must be a number from 0"),
+        (
+            lambda: EngineSettings(restart_delays={7: {2: -1}}),
+            "engine.restart_delays.7.2 is -1, must be a number from 0",
+        ),
     ],
 )
 def test_a_setting_is_named_with_its_own_value(check: Callable[[], object], message: str) -> None:

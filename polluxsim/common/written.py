@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from polluxsim.common.durations import HOUR, UNITS
 from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.values import check, declared_values, plain
 
 Seconds: TypeAlias = float
 Hours: TypeAlias = float
@@ -162,43 +163,57 @@ def in_unit(text: str, unit: Unit) -> float | None:
 
 
 def takes_settings(group: str) -> Callable[[Made], Made]:
-    """Let a class or a function take settings as users write them. `group` is the beginning of their names in errors.
+    """Let a class or a function take settings as users write them, and check the values that it declares.
 
-    Put the decorator above `dataclass`. A subclass with an `__init__` of its own needs the decorator as well.
+    The values are checked before `__init__` and `__post_init__` run, in the order of the parameters. Defaults are not
+    checked. `group` is the beginning of the names of settings in errors; a `{}` in it is replaced by the name.
+
+    Put the decorator above `dataclass`. A subclass with an `__init__` of its own, which `dataclass` also makes, needs
+    the decorator as well.
     """
 
     def decorated(made: Made) -> Made:
         if not isinstance(made, type):
-            return cast("Made", _converting(made, group))
-        made.__init__ = _converting(made.__init__, group)  # type: ignore[misc]
+            return cast("Made", _converting(made, made, group))
+        kind = cast("Any", made)
+        parameters = vars(made).get("__dataclass_params__")
+        has_fields = parameters is not None and parameters.init  # of a dataclass, whose bases may be in other modules
+        kind.__init__ = _converting(kind.__init__, kind if has_fields else kind.__init__, group)
         return made
 
     return decorated
 
 
-def _converting(function: Callable[..., Any], group: str) -> Callable[..., Any]:
+def _converting(function: Callable[..., Any], declaring: Callable[..., Any], group: str) -> Callable[..., Any]:
+    """Return a function that converts and checks its arguments. `declaring` has the annotations."""
     annotations = _annotations(function)
     names = list(signature(function).parameters)
+    setting = group if "{}" in group else f"{group}.{{}}"
 
     def converted(name: str, value: object) -> object:
         if name not in annotations:
             return value
-        return as_declared(f"{group}.{name}", value, annotations[name])
+        return as_declared(setting.format(name), value, annotations[name])
 
     @wraps(function)
     def converting(*arguments: Any, **named: Any) -> Any:
         first = [converted(name, value) for name, value in zip(names, arguments, strict=False)]
         rest = arguments[len(first) :]  # too many arguments, which the function reports
-        return function(*first, *rest, **{name: converted(name, value) for name, value in named.items()})
+        by_name = {name: converted(name, value) for name, value in named.items()}
+        values = {**dict(zip(names, first, strict=False)), **by_name}
+        for name, declared in declared_values(declaring).items():
+            if name in values:
+                check(setting.format(name), values[name], declared)
+        return function(*first, *rest, **by_name)
 
     return converting
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the annotations of parameters with durations or names, as they are written."""
+    """Return the annotations of parameters with durations or names, without what they declare about values."""
     parameters = signature(function).parameters
     written = {name: parameter.annotation for name, parameter in parameters.items()}
-    return {name: text for name, text in written.items() if isinstance(text, str) and _is_converted(text)}
+    return {name: plain(text) for name, text in written.items() if isinstance(text, str) and _is_converted(text)}
 
 
 def _is_converted(annotation: str) -> bool:
