@@ -9,6 +9,7 @@ OneOf("queue", "user")]` declares one of two words. Items of a list and values o
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,19 +105,22 @@ class OneOf:
 
 PositiveInt: TypeAlias = Annotated[int, Range(least=1)]
 NonNegativeInt: TypeAlias = Annotated[int, Range(least=0)]
+FiniteFloat: TypeAlias = Annotated[float, Range()]
 PositiveFloat: TypeAlias = Annotated[float, Range(above=0)]
 NonNegativeFloat: TypeAlias = Annotated[float, Range(least=0)]
 Share: TypeAlias = Annotated[float, Range(least=0, most=1)]
 PositiveShare: TypeAlias = Annotated[float, Range(above=0, most=1)]
 
 ALIASES = {
-    "PositiveInt": "int", "NonNegativeInt": "int", "PositiveFloat": "float", "NonNegativeFloat": "float",
-    "Share": "float", "PositiveShare": "float",
+    "PositiveInt": "int", "NonNegativeInt": "int", "FiniteFloat": "float", "PositiveFloat": "float",
+    "NonNegativeFloat": "float", "Share": "float", "PositiveShare": "float",
 }  # fmt: skip
 """Types of the declarations above, by name."""
 
-NAMES = {"Annotated", "Range", "OtherThan", "OneOf", *ALIASES}
-"""Names that must be imported where an annotation contains them."""
+NAMES = {"Range", "OtherThan", "OneOf", *ALIASES}
+"""Names that an annotation contains only if it declares values."""
+
+WORDS = re.compile(r"\w+")
 
 
 def check(name: str, value: object, declared: Any) -> None:
@@ -206,19 +210,22 @@ def _owners(made: Callable[..., Any]) -> list[Any]:
 
 
 def _evaluated(owner: Any, name: str, annotation: Any) -> Any:
-    """Return the type of an annotation; None if it contains names that are imported only for type checkers."""
+    """Return the type of an annotation; None if it declares no values and cannot be evaluated.
+
+    Many annotations contain names that are imported only for type checkers.
+    """
     if not isinstance(annotation, str):
         return annotation
     holder = type(name, (), {"__annotations__": {name: annotation}})  # a class, whose annotation may be a ClassVar
     namespace = vars(sys.modules[owner.__module__])
     try:
         return get_type_hints(holder, globalns=namespace, include_extras=True)[name]
-    except NameError as error:
-        if error.name not in NAMES:
+    except (AttributeError, NameError, TypeError) as error:
+        if NAMES.isdisjoint(WORDS.findall(annotation)):
             return None
-        raise NameError(
-            f"{owner.__qualname__} declares {name} with {error.name}, which is not imported when the program runs; "
-            "import it outside `if TYPE_CHECKING`"
+        raise TypeError(
+            f"{owner.__qualname__} declares {name} as {annotation}, which cannot be evaluated ({error}); "
+            "import each of its names outside `if TYPE_CHECKING`"
         ) from None
 
 

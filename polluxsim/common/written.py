@@ -165,30 +165,84 @@ def in_unit(text: str, unit: Unit) -> float | None:
 def takes_settings(group: str) -> Callable[[Made], Made]:
     """Let a class or a function take settings as users write them, and check the values that it declares.
 
-    The values are checked before `__init__` and `__post_init__` run, in the order of the parameters. Defaults are not
-    checked. `group` is the beginning of the names of settings in errors; a `{}` in it is replaced by the name.
+    The values are checked before the code of the function, of `__init__` or of `__post_init__` runs, in the order of
+    their declarations. `group` is the beginning of their names in errors; a `{}` in it is replaced by the name of a
+    setting.
 
     Put the decorator above `dataclass`. A subclass with an `__init__` of its own, which `dataclass` also makes, needs
-    the decorator as well.
+    the decorator as well. Without it, a dataclass still checks its values, but takes no durations with units.
     """
+    setting = group if "{}" in group else f"{group}.{{}}"
 
     def decorated(made: Made) -> Made:
         if not isinstance(made, type):
-            return cast("Made", _converting(made, made, group))
+            return cast("Made", _converting(_checking(made, setting), setting))
         kind = cast("Any", made)
-        parameters = vars(made).get("__dataclass_params__")
-        has_fields = parameters is not None and parameters.init  # of a dataclass, whose bases may be in other modules
-        kind.__init__ = _converting(kind.__init__, kind if has_fields else kind.__init__, group)
+        if _has_fields(kind):
+            _check_fields(kind, setting)
+        else:
+            kind.__init__ = _checking(kind.__init__, setting)
+        kind.__init__ = _converting(kind.__init__, setting)
         return made
 
     return decorated
 
 
-def _converting(function: Callable[..., Any], declaring: Callable[..., Any], group: str) -> Callable[..., Any]:
-    """Return a function that converts and checks its arguments. `declaring` has the annotations."""
+def _has_fields(made: type) -> bool:
+    """Return whether the class itself, and not only a base, is a dataclass whose fields are its parameters."""
+    parameters = vars(made).get("__dataclass_params__")
+    return parameters is not None and parameters.init
+
+
+def _check_fields(made: Any, setting: str) -> None:
+    """Let a dataclass check its fields before its `__post_init__`, which dataclasses derived from it inherit."""
+
+    def check_fields(made: Any) -> None:
+        kind: Any = type(made)
+        for name, declared in declared_values(kind).items():
+            if hasattr(made, name):
+                check(setting.format(name), getattr(made, name), declared)
+
+    if not hasattr(made, "__post_init__"):
+        initialise = made.__init__
+
+        @wraps(initialise)
+        def initialising(made: object, *arguments: Any, **named: Any) -> None:
+            initialise(made, *arguments, **named)
+            check_fields(made)
+
+        made.__init__ = initialising
+        made.__post_init__ = check_fields
+        return
+    complete = made.__post_init__
+
+    @wraps(complete)
+    def completing(made: object, *arguments: Any) -> None:
+        check_fields(made)
+        complete(made, *arguments)
+
+    made.__post_init__ = completing
+
+
+def _checking(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
+    """Return a function that checks its arguments."""
+    names = list(signature(function).parameters)
+
+    @wraps(function)
+    def checking(*arguments: Any, **named: Any) -> Any:
+        values = dict(zip(names, arguments, strict=False)) | named
+        for name, declared in declared_values(function).items():
+            if name in values:
+                check(setting.format(name), values[name], declared)
+        return function(*arguments, **named)
+
+    return checking
+
+
+def _converting(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
+    """Return a function that converts its arguments."""
     annotations = _annotations(function)
     names = list(signature(function).parameters)
-    setting = group if "{}" in group else f"{group}.{{}}"
 
     def converted(name: str, value: object) -> object:
         if name not in annotations:
@@ -199,12 +253,7 @@ def _converting(function: Callable[..., Any], declaring: Callable[..., Any], gro
     def converting(*arguments: Any, **named: Any) -> Any:
         first = [converted(name, value) for name, value in zip(names, arguments, strict=False)]
         rest = arguments[len(first) :]  # too many arguments, which the function reports
-        by_name = {name: converted(name, value) for name, value in named.items()}
-        values = {**dict(zip(names, first, strict=False)), **by_name}
-        for name, declared in declared_values(declaring).items():
-            if name in values:
-                check(setting.format(name), values[name], declared)
-        return function(*first, *rest, **by_name)
+        return function(*first, *rest, **{name: converted(name, value) for name, value in named.items()})
 
     return converting
 

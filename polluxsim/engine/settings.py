@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
-from polluxsim.common.errors import InvalidConfigError, check_number, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, invalid_setting
 from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
@@ -112,7 +112,8 @@ class EngineSettings:
                 raise InvalidConfigError("engine.ask_at_failures is true, must be false where whole_seconds is set")
             for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
                 must_be = "whole seconds where whole_seconds is set"
-                check_number(f"engine.{name}", value, float(value).is_integer(), must_be)
+                if not float(value).is_integer():
+                    raise invalid_setting(f"engine.{name}", value, must_be)
 
     @cached_property
     def use_limits(self) -> tuple[UseLimit, ...]:
