@@ -8,13 +8,15 @@ import pickle
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 import polluxsim
-from polluxsim.common.errors import InvalidConfigError, PolluxSimError, check_choice, check_range
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError
+from polluxsim.common.values import OneOf, Range, check
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.restarts import RestartDelays
 
 EXAMPLES = {
     "path": Path("log.csv"),
@@ -53,21 +55,27 @@ def test_every_error_crosses_processes(kind: type[PolluxSimError]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "message"),
+    ("make", "message"),
     [
-        (lambda: check_range("a.b", 1.0000001, least=0, most=1), "a.b is 1.0000001, must be a number from 0 to 1"),
         (
-            lambda: check_range("a.b", 4.0, least=1, most=9, whole=True),
+            lambda: check("a.b", 1.0000001, Annotated[float, Range(least=0, most=1)]),
+            "a.b is 1.0000001, must be a number from 0 to 1",
+        ),
+        (
+            lambda: check("a.b", 4.0, Annotated[int, Range(least=1, most=9)]),
             "a.b is 4.0, must be a whole number from 1 to 9",
         ),
-        (lambda: check_range("a.b", 60.0, most=1), "a.b is 60, must be a number ≤ 1"),
-        (lambda: check_choice("a.b", ["x"], {"x": 1}), "a.b is ['x'], must be one of x"),
+        (lambda: check("a.b", 60.0, Annotated[float, Range(most=1)]), "a.b is 60, must be a number ≤ 1"),
+        (lambda: check("a.b", ["x"], Annotated[str, OneOf("x")]), "a.b is ['x'], must be one of x"),
         (lambda: Cluster((4, 4), least_nodes="two"), "cluster.least_nodes is 'two', must be 1 to 2, the number of"),
         (lambda: Cluster((4, 4), least_nodes=1.5), "cluster.least_nodes is 1.5, must be 1 to 2, the number of"),
-        (lambda: RestartDelays(30.0, {7: {2: -1}}), "engine.restart_delays.7.2 is -1, must be a number from 0"),
+        (
+            lambda: EngineSettings(restart_delays={7: {2: -1}}),
+            "engine.restart_delays.7.2 is -1, must be a number from 0",
+        ),
     ],
 )
-def test_a_setting_is_named_with_its_own_value(check: Callable[[], object], message: str) -> None:
+def test_a_setting_is_named_with_its_own_value(make: Callable[[], object], message: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
-        check()
+        make()
     assert str(caught.value).startswith(message)

@@ -7,10 +7,12 @@ from copy import copy
 from dataclasses import dataclass
 from math import isnan
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 from polluxsim.agent.agent import Divide, FixedBatchAgent, Observation, Workers
-from polluxsim.common.errors import InvalidConfigError, check_range, short
+from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.values import NonNegativeFloat, PositiveFloat, PositiveShare, Range, Share
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.batch_size import ROUNDING_SLACK, split_batch_size, split_by_weight
@@ -100,6 +102,7 @@ class MostGoodput(FixedBatch):
     by_goodput: ClassVar[bool] = True
 
 
+@takes_settings("agent")
 @dataclass(frozen=True)
 class AdaBatch(FixedBatch):
     """Increases the batch size during the training, without regard to the gradients.
@@ -108,14 +111,10 @@ class AdaBatch(FixedBatch):
     by 0.75 where the rates of a fixed batch fall by 0.375, so they grow with the batch.
     """
 
-    factor: float = 2.0  # ratio of the batch sizes of two consecutive stretches, 1 or more
-    every: float = 0.2  # length of a stretch as a share of the job's epochs, in (0, 1]
+    factor: Annotated[float, Range(least=1)] = 2.0  # ratio of the batch sizes of two consecutive stretches, 1 or more
+    every: PositiveShare = 0.2  # length of a stretch as a share of the job's epochs, in (0, 1]
 
     plans: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_range("agent.factor", self.factor, least=1)
-        check_range("agent.every", self.every, above=0, most=1)
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -128,6 +127,7 @@ class AdaBatch(FixedBatch):
             return application.max_batch_size  # a number too large for any batch
 
 
+@takes_settings("agent")
 @dataclass(frozen=True)
 class NoiseScale(FixedBatch):
     """Takes a multiple of the gradient noise scale.
@@ -136,12 +136,9 @@ class NoiseScale(FixedBatch):
     and twice the least examples.
     """
 
-    ratio: float = 1.0  # batch size divided by the noise scale, above 0
+    ratio: PositiveFloat = 1.0  # batch size divided by the noise scale, above 0
 
     learns: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_range("agent.ratio", self.ratio, above=0)
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -152,6 +149,7 @@ class NoiseScale(FixedBatch):
         return self.ratio * statistics.noise_scale(application.init_batch_size)
 
 
+@takes_settings("agent")
 @dataclass(frozen=True)
 class OmniLearn(FixedBatch):
     """Keeps the requested batch size, and divides it by the speeds of the workers.
@@ -163,12 +161,8 @@ class OmniLearn(FixedBatch):
     """
 
     # Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
-    gain: float = 1.0
-    dead_band: float = 0.05  # largest relative change of a part that is ignored, 0 or more
-
-    def __post_init__(self) -> None:
-        check_range("agent.gain", self.gain, least=0, most=1)
-        check_range("agent.dead_band", self.dead_band, least=0)
+    gain: Share = 1.0
+    dead_band: NonNegativeFloat = 0.05  # largest relative change of a part that is ignored, 0 or more
 
     @property
     def controller(self) -> Controller:

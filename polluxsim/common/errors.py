@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import inf, isfinite
-from numbers import Integral, Real
 from pathlib import Path
-from sys import float_info
-from typing import Any
 
 
 class PolluxSimError(Exception):
@@ -135,47 +131,6 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
     if isinstance(value, float) and float(f"{value:g}") == value:
         shown = f"{value:g}"
     return InvalidConfigError(f"{name} is {shown}, must be {requirement}{f'; {remedy}' if remedy else ''}")
-
-
-def check_number(name: str, value: float, holds: bool, requirement: str) -> None:
-    """Raise InvalidConfigError if a setting is not finite, or its requirement does not hold (`holds` is False)."""
-    if not (isfinite(value) and holds):
-        raise invalid_setting(name, float(value), requirement)
-
-
-def check_range(
-    name: str,
-    value: Any,
-    *,
-    least: float = -float_info.max,
-    above: float = -inf,
-    most: float = float_info.max,
-    whole: bool = False,
-    or_null: bool = False,
-) -> None:
-    """Raise InvalidConfigError if a setting is not a number ≥ `least`, > `above` and ≤ `most`. `or_null` allows None.
-
-    >>> check_range("workload.share", 0.5, above=0, most=1)
-    """
-    is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-    if (is_number and least <= value <= most and value > above) or (or_null and value is None):
-        return
-    kind = "a whole number" if whole else "a finite number" if most == float_info.max else "a number"
-    texts = {limit: f"{limit:g}" if isinstance(limit, float) else str(limit) for limit in (least, above, most)}
-    limits = {"≥": least, ">": above, "≤": most}
-    stated = [f"{sign} {texts[limit]}" for sign, limit in limits.items() if abs(limit) < float_info.max]
-    if len(stated) == 2 and above == -inf:
-        stated = [f"from {texts[least]} to {texts[most]}"]
-    requirement = f"{kind} {' and '.join(stated)}".rstrip()
-    if whole and isinstance(value, float):  # 4.0, which `invalid_setting` would write as the whole number 4
-        raise InvalidConfigError(f"{name} is {short(value)}, must be {requirement}")
-    raise invalid_setting(name, value, f"{requirement}, or null" if or_null else requirement)
-
-
-def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Raise InvalidConfigError if a setting is not a known word."""
-    if not isinstance(value, str) or value not in known:
-        raise invalid_setting(name, value, one_of(value, known))
 
 
 @contextmanager

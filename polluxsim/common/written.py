@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from polluxsim.common.durations import HOUR, UNITS
 from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.values import check, declared_values, plain
 
 Seconds: TypeAlias = float
 Hours: TypeAlias = float
@@ -162,28 +163,91 @@ def in_unit(text: str, unit: Unit) -> float | None:
 
 
 def takes_settings(group: str) -> Callable[[Made], Made]:
-    """Let a class or a function take settings as users write them. `group` is the beginning of their names in errors.
+    """Let a class or a function take settings as users write them, and check the values that it declares.
 
-    Put the decorator above `dataclass`. A subclass with an `__init__` of its own needs the decorator as well.
+    The values are checked before the code of the function, of `__init__` or of `__post_init__` runs, in the order of
+    their declarations. `group` is the beginning of their names in errors; a `{}` in it is replaced by the name of a
+    setting.
+
+    Put the decorator above `dataclass`. A subclass with an `__init__` of its own, which `dataclass` also makes, needs
+    the decorator as well. Without it, a dataclass still checks its values, but takes no durations with units.
     """
+    setting = group if "{}" in group else f"{group}.{{}}"
 
     def decorated(made: Made) -> Made:
         if not isinstance(made, type):
-            return cast("Made", _converting(made, group))
-        made.__init__ = _converting(made.__init__, group)  # type: ignore[misc]
+            return cast("Made", _converting(_checking(made, setting), setting))
+        kind = cast("Any", made)
+        if _has_fields(kind):
+            _check_fields(kind, setting)
+        else:
+            kind.__init__ = _checking(kind.__init__, setting)
+        kind.__init__ = _converting(kind.__init__, setting)
         return made
 
     return decorated
 
 
-def _converting(function: Callable[..., Any], group: str) -> Callable[..., Any]:
+def _has_fields(made: type) -> bool:
+    """Return whether the class itself, and not only a base, is a dataclass whose fields are its parameters."""
+    parameters = vars(made).get("__dataclass_params__")
+    return parameters is not None and parameters.init
+
+
+def _check_fields(made: Any, setting: str) -> None:
+    """Let a dataclass check its fields before its `__post_init__`, which dataclasses derived from it inherit."""
+
+    def check_fields(made: Any) -> None:
+        kind: Any = type(made)
+        for name, declared in declared_values(kind).items():
+            if hasattr(made, name):
+                check(setting.format(name), getattr(made, name), declared)
+
+    if not hasattr(made, "__post_init__"):
+        initialise = made.__init__
+
+        @wraps(initialise)
+        def initialising(made: object, *arguments: Any, **named: Any) -> None:
+            initialise(made, *arguments, **named)
+            check_fields(made)
+
+        made.__init__ = initialising
+        made.__post_init__ = check_fields
+        return
+    complete = made.__post_init__
+
+    @wraps(complete)
+    def completing(made: object, *arguments: Any) -> None:
+        check_fields(made)
+        complete(made, *arguments)
+
+    made.__post_init__ = completing
+
+
+def _checking(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
+    """Return a function that checks its arguments."""
+    names = list(signature(function).parameters)
+
+    @wraps(function)
+    def checking(*arguments: Any, **named: Any) -> Any:
+        values = dict(zip(names, arguments, strict=False)) | named
+        for name, declared in declared_values(function).items():
+            if name in values:
+                check(setting.format(name), values[name], declared)
+        return function(*arguments, **named)
+
+    return checking
+
+
+def _converting(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
+    """Return a function that converts its arguments."""
     annotations = _annotations(function)
     names = list(signature(function).parameters)
 
     def converted(name: str, value: object) -> object:
         if name not in annotations:
             return value
-        return as_declared(f"{group}.{name}", value, annotations[name])
+        return as_declared(setting.format(name), value, annotations[name])
 
     @wraps(function)
     def converting(*arguments: Any, **named: Any) -> Any:
@@ -195,10 +259,10 @@ def _converting(function: Callable[..., Any], group: str) -> Callable[..., Any]:
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the annotations of parameters with durations or names, as they are written."""
+    """Return the annotations of parameters with durations or names, without what they declare about values."""
     parameters = signature(function).parameters
     written = {name: parameter.annotation for name, parameter in parameters.items()}
-    return {name: text for name, text in written.items() if isinstance(text, str) and _is_converted(text)}
+    return {name: plain(text) for name, text in written.items() if isinstance(text, str) and _is_converted(text)}
 
 
 def _is_converted(annotation: str) -> bool:

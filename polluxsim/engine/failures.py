@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from math import exp, gamma, inf, log
 from pathlib import Path
 from statistics import NormalDist
-from sys import float_info
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from polluxsim.common.durations import HOUR, NODE_DAYS
-from polluxsim.common.errors import check_range
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.values import NonNegativeInt, PositiveInt, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import MOST_SECONDS
@@ -24,10 +23,8 @@ COLUMNS = ("node", "time", "down_until")  # columns that a file of failures must
 _NORMAL = NormalDist()
 
 
-def check_limits(group: str, settings: object, **limits: tuple[float, float]) -> None:
-    """Check that settings, given by name with their minimum and maximum, are finite numbers within these limits."""
-    for name, (least, most) in limits.items():
-        check_range(f"{group}.{name}", getattr(settings, name), least=least, most=min(most, float_info.max))
+RATE = Range(least=0, most=NODE_DAYS)  # failures per 1,000 days: at most one a second
+TIME = Range(least=0, most=MOST_SECONDS)  # [s]
 
 
 @takes_settings("cluster.failures")
@@ -52,18 +49,12 @@ class DrawnFailures:
         Failures per 1,000 days of a group; a failure takes all nodes of the group down; 0 means never.
     """
 
-    rate: float
-    shape: float = 1.0
-    repair_time: Seconds = 3600.0
-    repair_spread: float = 0.0
-    group_size: int = 1
-    group_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        rate, time = (0, NODE_DAYS), (0, MOST_SECONDS)  # at most one failure a second
-        check_limits("cluster.failures", self, rate=rate, shape=(0.05, inf), repair_time=time, repair_spread=(0, 10))
-        check_limits("cluster.failures", self, group_rate=rate)
-        check_range("cluster.failures.group_size", self.group_size, least=1, whole=True)
+    rate: Annotated[float, RATE]
+    shape: Annotated[float, Range(least=0.05)] = 1.0
+    repair_time: Annotated[Seconds, TIME] = 3600.0
+    repair_spread: Annotated[float, Range(least=0, most=10)] = 0.0
+    group_size: PositiveInt = 1
+    group_rate: Annotated[float, RATE] = 0.0
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
         """Yield a sentence if all rates are 0, or if the size of groups has no effect because their rate is 0."""
@@ -106,13 +97,9 @@ class SpotReclaims:
         Time between the warning and the reclaim [s]. A job whose checkpoint takes at most this time loses no work.
     """
 
-    rate: float
-    away_time: Seconds = 600.0
-    warning: Seconds = 120.0
-
-    def __post_init__(self) -> None:
-        time = (0, MOST_SECONDS)
-        check_limits("cluster.spot", self, rate=(0, NODE_DAYS), away_time=time, warning=time)
+    rate: Annotated[float, RATE]
+    away_time: Annotated[Seconds, TIME] = 600.0
+    warning: Annotated[Seconds, TIME] = 120.0
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return a unit for each node."""
@@ -124,6 +111,7 @@ class SpotReclaims:
         return Outage((unit,), since - log(life) * NODE_DAYS / self.rate, self.away_time, "reclaimed", self.warning)
 
 
+@takes_settings("engine.job_failures")
 @dataclass(frozen=True)
 class JobFailures:
     """Failures of jobs that hold GPUs, at random. A job goes back to the queue, and fails for good after some retries.
@@ -136,12 +124,8 @@ class JobFailures:
         Number of times that a job starts again after a failure.
     """
 
-    rate: float
-    retries: int = 3
-
-    def __post_init__(self) -> None:
-        check_limits("engine.job_failures", self, rate=(0, HOUR))
-        check_range("engine.job_failures.retries", self.retries, least=0, whole=True)
+    rate: Annotated[float, Range(least=0, most=HOUR)]
+    retries: NonNegativeInt = 3
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
-from typing import Any
+from typing import Annotated, Any
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
+from polluxsim.common.errors import InvalidConfigError, invalid_setting
+from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.sharing import Interference, Sharing
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
+from polluxsim.hardware.restarts import DELAY, RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 from polluxsim.policies.contract.use_limits import UseLimit, use_limits
 
 SHORTEST_INTERVAL = 1e-9
@@ -78,33 +78,30 @@ class EngineSettings:
         of kernels does not count. With None there is no limit. The limit changes no result.
     """
 
-    round_interval: Seconds = ROUND_INTERVAL
-    restart_delay: Seconds = RESTART_DELAY
-    restart_delays: Mapping[Name, Seconds | Mapping[Name, Seconds]] = field(default_factory=dict)
-    interference: float = 0.0
+    round_interval: Annotated[Seconds, Range(least=SHORTEST_INTERVAL, most=MOST_SECONDS)] = ROUND_INTERVAL
+    restart_delay: Annotated[Seconds, DELAY] = RESTART_DELAY
+    restart_delays: Mapping[Name, Annotated[Seconds, DELAY] | Mapping[Name, Annotated[Seconds, DELAY]]] = field(
+        default_factory=dict
+    )
+    interference: Annotated[float, Range(least=0, below=1)] = 0.0
     whole_seconds: bool = False
-    horizon: Seconds | None = None
-    reasons: str = "changes"
+    horizon: Annotated[Seconds, Range(above=0)] | None = None
+    reasons: Annotated[str, OneOf(*REASONS)] = "changes"
     checkpoints: Checkpoints | None = None
     job_failures: JobFailures | None = None
     free_moves: bool = False
     free_starts: bool = False
     ask_at_failures: bool = False
-    placement: str = "anywhere"
+    placement: Annotated[str, OneOf(*PLACEMENTS)] = "anywhere"
     limits: Mapping[Name, Any] = field(default_factory=dict)
     sharing: Sharing | None = None
-    decision_limit: Seconds | None = DECISION_LIMIT
+    decision_limit: Annotated[Seconds, Range(above=0, most=MOST_SECONDS)] | None = DECISION_LIMIT
 
     def __post_init__(self) -> None:
-        check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
+        if not isinstance(self.restart_delays, Mapping):
+            raise invalid_setting("engine.restart_delays", self.restart_delays, "delays by application")
         delays = self.delays.all
         use_limits(self.limits)
-        check_range("engine.interference", self.interference, most=inf)
-        check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
-        check_range("engine.horizon", self.horizon, above=0, or_null=True)
-        check_range("engine.decision_limit", self.decision_limit, above=0, most=MOST_SECONDS, or_null=True)
-        check_choice("engine.reasons", self.reasons, REASONS)
-        check_choice("engine.placement", self.placement, PLACEMENTS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, must be {kind.__name__}, or null")
@@ -115,7 +112,8 @@ class EngineSettings:
                 raise InvalidConfigError("engine.ask_at_failures is true, must be false where whole_seconds is set")
             for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
                 must_be = "whole seconds where whole_seconds is set"
-                check_number(f"engine.{name}", value, float(value).is_integer(), must_be)
+                if not float(value).is_integer():
+                    raise invalid_setting(f"engine.{name}", value, must_be)
 
     @cached_property
     def use_limits(self) -> tuple[UseLimit, ...]:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 import numpy as np
 
 from polluxsim.common.durations import clock
-from polluxsim.common.errors import TurnError, check_range
+from polluxsim.common.errors import TurnError
 from polluxsim.common.instants import coincide, has_come
+from polluxsim.common.values import FiniteFloat, check
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.decision import Plan, plan_of
 from polluxsim.engine.futures import Fork, Forks
@@ -131,7 +132,7 @@ class Simulation:
         `decision_is_due` there, call `advance` again to keep the last decision, or commit another one.
         """
         if before != inf:
-            check_range("before", before)
+            check("before", before, FiniteFloat)
         if self.view is not None:
             self._end_without_decision("the run can go on")
         self._stops_at_every_round = every_round
@@ -205,7 +206,7 @@ class Simulation:
         self._end_without_decision("the run can be forked")
         if self._is_over:
             raise TurnError(f"the run is over at {self.time:g} s: fork a copy that was made before")
-        check_range("fork.time", fork.time)
+        check("fork.time", fork.time, FiniteFloat)
         if self.time > fork.time and not coincide(self.time, fork.time):
             raise TurnError(
                 f"the run is at {self.time:g} s, past the fork at {fork.time:g} s: fork a copy that was made before"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from polluxsim.api.parts import ClusterLike, ProfilesLike, SettingsLike, WorkloadLike
 from polluxsim.api.simulating import starter
-from polluxsim.common.errors import InvalidConfigError, TurnError, check_choice, check_range
+from polluxsim.common.errors import InvalidConfigError, TurnError
+from polluxsim.common.values import OneOf, Range
+from polluxsim.common.written import takes_settings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.gym.policy import AgentPolicy, Layout, LearnerTurn, Observation, time_left
 from polluxsim.hardware.placements import JobId
@@ -39,6 +41,7 @@ REWARDS: Mapping[str, Callable[[ScoredJob, float], float]] = {
 }
 
 
+@takes_settings("{}")
 class RewardLedger:
     """The score of one run.
 
@@ -56,8 +59,7 @@ class RewardLedger:
         If `reward` is another word.
     """
 
-    def __init__(self, reward: str) -> None:
-        check_choice("reward", reward, REWARDS)
+    def __init__(self, reward: Annotated[str, OneOf(*REWARDS)]) -> None:
         self._score_of = REWARDS[reward]
         self._follows_work = reward == "goodput"
         self._needs_times = reward != "jobs"
@@ -98,6 +100,7 @@ class RewardLedger:
 SEEDS = 2**31  # random seeds of runs are below this number
 
 
+@takes_settings("{}")
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster on which a learner starts jobs, without preemption. Its Gymnasium id is `polluxsim/Cluster-v0`.
 
@@ -148,14 +151,13 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         profiles: ProfilesLike | None = None,
         settings: SettingsLike | None = None,
         reward: str = "jobs",
-        horizon: float | None = None,
+        horizon: Annotated[float, Range(above=0, most=inf)] | None = None,
         **layout: Any,
     ) -> None:
         names = [field.name for field in fields(Layout)]
         for name in layout:
             if name not in names:
                 raise InvalidConfigError(f"there is no setting {name!r}; choose from {', '.join(names)}")
-        check_range("horizon", horizon, above=0, most=inf, or_null=True)
         self.layout = Layout(**layout)
         self._horizon = inf if horizon is None else float(horizon)
         self._reward = reward

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import Protocol, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, check_range, short
+from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.values import Range
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
@@ -28,9 +30,11 @@ RUNNING = ("present", "gpus", "time_held", "time_limit", "time_left")
 CLUSTER = ("free", "free_on_one_node", "waiting", "running", "gpus_wanted", "nodes_down")
 
 USUAL_BATCH = 1024  # batch size that an observation shows as ½ [examples]
+ROWS = Range(least=1, most=10_000)
 AS_REQUESTED = 0  # stands for the number of GPUs that the user of a job requests
 
 
+@takes_settings("{}")
 @dataclass(frozen=True)
 class Layout:
     """Number of jobs in an observation, and the numbers of GPUs that actions give to a job.
@@ -60,14 +64,12 @@ class Layout:
         Whether observations include the remaining times of jobs. Real schedulers do not know it.
     """
 
-    queue: int = 16
-    running: int = 16
+    queue: Annotated[int, ROWS] = 16
+    running: Annotated[int, ROWS] = 16
     gpus: Sequence[int] = (AS_REQUESTED,)
     oracle: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("queue", "running"):
-            check_range(name, getattr(self, name), least=1, most=10_000, whole=True)
         numbers = list(self.gpus) if isinstance(self.gpus, Sequence) else []
         are_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
         if not numbers or not are_whole or sorted(set(numbers)) != numbers or numbers[0] < 0:

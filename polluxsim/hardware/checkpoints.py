@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, sqrt
+from typing import Annotated
 
 from polluxsim.common.durations import NODE_DAYS
-from polluxsim.common.errors import InvalidConfigError, check_range, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, invalid_setting
+from polluxsim.common.values import NonNegativeFloat, PositiveFloat, Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 
 WORDS = ("epoch", "young-daly")  # values of `every` that are not times
@@ -25,33 +27,27 @@ class Checkpoints:
 
     # Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`, the
     # interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
-    every: Seconds | str
-    cost: Seconds = 30.0  # time of a checkpoint [s]
-    costs: Mapping[Name, Seconds] = field(default_factory=dict)  # time of a checkpoint by application [s]
+    every: Annotated[Seconds, Range(above=0)] | str
+    cost: Annotated[Seconds, Range(least=0)] = 30.0  # time of a checkpoint [s]
+    # Time of a checkpoint by application [s].
+    costs: Mapping[Name, Annotated[Seconds, Range(least=0)]] = field(default_factory=dict)
     # Size of a checkpoint by application, for applications without a cost [GB].
-    sizes: Mapping[Name, float] = field(default_factory=dict)
-    bandwidth: float = 1.0  # speed of writing a checkpoint [GB/s]
+    sizes: Mapping[Name, NonNegativeFloat] = field(default_factory=dict)
+    bandwidth: PositiveFloat = 1.0  # speed of writing a checkpoint [GB/s]
     # For `young-daly`: initial failures per 1,000 node-days. They count as much as one observed failure.
-    expected_rate: float = 6.5
+    expected_rate: PositiveFloat = 6.5
 
     def __post_init__(self) -> None:
         at = "engine.checkpoints"
-        if not isinstance(self.every, str):
-            check_range(f"{at}.every", self.every, above=0)
-        elif self.every not in WORDS:
+        if isinstance(self.every, str) and self.every not in WORDS:
             raise invalid_setting(
                 f"{at}.every", self.every, f"a time > 0 [s], a duration like 30min, or {' or '.join(WORDS)}"
             )
-        check_range(f"{at}.bandwidth", self.bandwidth, above=0)
-        check_range(f"{at}.expected_rate", self.expected_rate, above=0)
         for name in ("costs", "sizes"):
             values = getattr(self, name)
             if not isinstance(values, Mapping):
                 raise invalid_setting(f"{at}.{name}", values, "numbers by application")
             object.__setattr__(self, name, dict(values))
-            for application, value in values.items():
-                check_range(f"{at}.{name}.{application}", value, least=0)
-        check_range(f"{at}.cost", self.cost, least=0)
         self._check_costs()
 
     def _check_costs(self) -> None:

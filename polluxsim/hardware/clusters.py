@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
+from polluxsim.common.errors import InvalidConfigError, bad_line, invalid_setting, short
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.values import NonNegativeFloat, PositiveInt, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
@@ -53,6 +54,7 @@ class Outages(Protocol):
         """
 
 
+@takes_settings("cluster.repairs")
 @dataclass(frozen=True)
 class Repairs:
     """Repair crews and spare nodes, for nodes with drawn failures.
@@ -63,12 +65,9 @@ class Repairs:
     Raise InvalidConfigError if a number is invalid.
     """
 
-    crews: int | None = None  # largest number of repairs at the same time, in order of failure; None for no limit
-    spare_nodes: int = 0  # number of spare nodes at the start
-
-    def __post_init__(self) -> None:
-        check_range("cluster.repairs.crews", self.crews, least=1, whole=True, or_null=True)
-        check_range("cluster.repairs.spare_nodes", self.spare_nodes, least=0, most=MOST_NODES, whole=True)
+    # Largest number of repairs at the same time, in order of failure; None for no limit.
+    crews: PositiveInt | None = None
+    spare_nodes: Annotated[int, Range(least=0, most=MOST_NODES)] = 0  # number of spare nodes at the start
 
 
 class PartitionGroup(NamedTuple):
@@ -91,8 +90,8 @@ class Cluster:
     # Smallest number of nodes if the policy may change the number; the largest is the length of `gpus_per_node`. The
     # cluster starts with the smallest number. None if the number of nodes is fixed.
     least_nodes: int | None = None
-    startup_time: Seconds = 0.0  # time from the request of a node until it can be used [s]
-    node_price: float = 0.0  # price of a node from its request to its release [$/h]
+    startup_time: Annotated[Seconds, Range(least=0)] = 0.0  # time from the request of a node until it can be used [s]
+    node_price: NonNegativeFloat = 0.0  # price of a node from its request to its release [$/h]
     # Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
     # replaced within the start-up time, whatever its repair time.
     failures: Outages | None = None
@@ -129,8 +128,6 @@ class Cluster:
         least = self.least_nodes
         if least is not None and not (type(least) is int and 1 <= least <= self.num_nodes):
             raise invalid_setting("cluster.least_nodes", least, f"1 to {self.num_nodes}, the number of nodes")
-        check_range("cluster.startup_time", self.startup_time, least=0)
-        check_range("cluster.node_price", self.node_price, least=0)
         for source in self.outages:
             if not callable(getattr(source, "units", None)):
                 raise invalid_setting("cluster.failures", source, "null or a choice", "set cluster/failures=drawn")
@@ -173,17 +170,16 @@ class Cluster:
         )
 
     @classmethod
+    @takes_settings("cluster")
     def uniform(
         cls,
-        num_nodes: int,
-        gpus_per_node: int,
+        num_nodes: Annotated[int, Range(least=1, most=MOST_NODES)],
+        gpus_per_node: Annotated[int, Range(least=1, most=MOST_GPUS)],
         failures: Outages | None = None,
         spot: Outages | None = None,
         repairs: Repairs | None = None,
     ) -> Cluster:
         """Return a cluster of equal nodes."""
-        check_range("cluster.num_nodes", num_nodes, least=1, most=MOST_NODES, whole=True)
-        check_range("cluster.gpus_per_node", gpus_per_node, least=1, most=MOST_GPUS, whole=True)
         return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
 
     @classmethod

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from polluxsim.common.errors import check_range, invalid_setting
+from polluxsim.common.errors import invalid_setting
+from polluxsim.common.values import Range, check
 from polluxsim.hardware.placements import Placement
 
 UNLIMITED = 1e12  # CPUs or GB of a node without a stated number; larger than any request
@@ -97,7 +98,7 @@ def read_host(settings: Any) -> Host:
     if not isinstance(settings, Mapping) or not settings or not settings.keys() <= set(Host._fields):
         raise invalid_setting("CPUs and memory of a node of the cluster", settings, "{cpus: …, memory: …}")
     for name, value in settings.items():
-        check_range(f"{name} of a node of the cluster", value, above=0, most=UNLIMITED)
+        check(f"{name} of a node of the cluster", value, Annotated[float, Range(above=0, most=UNLIMITED)])
     return Host(float(settings.get("cpus", UNLIMITED)), float(settings.get("memory", UNLIMITED)))
 
 

@@ -5,35 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polluxsim.common.errors import check_range, invalid_setting
+from polluxsim.common.values import Range
 
 LONGEST_DELAY = 1e6  # longest restart delay, eleven days [s]
+DELAY = Range(least=0, most=LONGEST_DELAY)  # what a restart delay must be [s]
 ROUND_INTERVAL = 60.0  # time between two scheduling rounds by default [s]
 RESTART_DELAY = 30.0  # time without training after each change of a job's GPUs by default [s]
 
 
 @dataclass(frozen=True)
 class RestartDelays:
-    """The restart delay of every application on every GPU type [s].
-
-    Raise InvalidConfigError if a delay is invalid.
-    """
+    """The restart delay of every application on every GPU type [s]."""
 
     otherwise: float  # delay of other applications [s]
     # Delays of applications [s]: one number, or a mapping of GPU types to numbers.
     known: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_range("engine.restart_delay", self.otherwise, least=0, most=LONGEST_DELAY)
-        if not isinstance(self.known, Mapping):
-            raise invalid_setting("engine.restart_delays", self.known, "delays by application")
-        for application, delay in self.known.items():
-            by_type = delay if isinstance(delay, Mapping) else {"": delay}
-            for gpu_type, value in by_type.items():
-                name = f"engine.restart_delays.{application}"
-                if gpu_type:
-                    name += f".{gpu_type}"
-                check_range(name, value, least=0, most=LONGEST_DELAY)
 
     def of(self, application: str, gpu_type: str | None) -> float:
         """Return the restart delay on a GPU type [s]; the largest delay of all types if the type is unknown.

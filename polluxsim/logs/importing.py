@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from polluxsim.common.dates import zone_named
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, check_range, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, invalid_setting
 from polluxsim.common.files import atomic_write
+from polluxsim.common.values import PositiveInt, check
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import (
@@ -198,7 +199,7 @@ def import_trace(  # noqa: PLR0913  (options of one command)
         trace_format = trace_format.counting(parse_units(unit))
     trace_format = trace_format.for_source(source, columns)
     zone = _zone(trace_format, time_zone)
-    check_range("cluster_gpus", cluster_gpus, least=1, whole=True, or_null=True)
+    check("cluster_gpus", cluster_gpus, PositiveInt | None)
     # The ending also prevents overwriting a log by mistake.
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")

@@ -26,6 +26,7 @@ from polluxsim.common.errors import (
     short,
 )
 from polluxsim.common.shipped import shipped_classes
+from polluxsim.common.values import plain
 from polluxsim.common.written import IN_WORDS, UNIT_OF, as_declared
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
@@ -328,7 +329,7 @@ def _choice_of(name: str, annotation: object) -> str:
 
 
 def _written(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return plain(annotation) if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
 def _checked(name: str, value: object, annotation: object, target: str) -> object:

@@ -29,8 +29,9 @@ from hydra.initialize import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.common.errors import InvalidConfigError, check_range
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
+from polluxsim.common.values import PositiveInt, check
 from polluxsim.run.building import MISSING
 from polluxsim.run.configurations import (
     CONFIG_NAME,
@@ -357,7 +358,7 @@ def _sweep(config: DictConfig, task: Sequence[str], loader: ConfigLoader, name: 
             f"hydra/sweeper={sweeper} is not supported; leave it out, and name the values, as in policy.p=-1,-10"
         )
     settings = config.hydra.sweeper
-    check_range("workers", settings.get("workers"), least=1, whole=True, or_null=True)
+    check("workers", settings.get("workers"), PositiveInt | None)
     given = [f"{setting}={values}" for setting, values in (settings.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
     plan = _combinations(parser.parse_overrides(as_hydra_takes([*given, *task])))

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, invalid_setting
 from polluxsim.common.instants import first_round, just_after
+from polluxsim.common.values import NonNegativeInt, PositiveFloat, check
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, run_to_end
@@ -153,10 +154,10 @@ class Moment(Generic[RunT]):
         left_out = self._left_out(request.without)
         down_nodes = tuple(sorted(set(_numbers(request.down_nodes))))
         if down_nodes:
-            check_range("down_for", request.down_for, above=0)
+            check("down_for", request.down_for, PositiveFloat)
         elif request.down_for:
             raise InvalidConfigError("down_for has no effect without down_nodes; name the nodes that go down")
-        check_range("seed", request.seed, least=0, whole=True, or_null=True)
+        check("seed", request.seed, NonNegativeInt | None)
         seed = None if request.seed is None else index(request.seed)
         added = tuple(replace(job, line=0) for job in request.added)  # the line is one of another file
         edit = Edit(

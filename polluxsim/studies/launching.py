@@ -16,8 +16,9 @@ from statistics import fmean
 from time import monotonic
 from typing import Any, Protocol, runtime_checkable
 
-from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
+from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError
 from polluxsim.common.process_state import ClosedFilesError
+from polluxsim.common.values import PositiveInt, check
 from polluxsim.records.storage import write_run
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exit_at_once, exits_raised, handlers_kept
@@ -47,7 +48,7 @@ class LocalWorkers:
     """
 
     def __init__(self, workers: int | None = None, *, in_this_process: bool = False) -> None:
-        check_range("workers", workers, least=1, whole=True, or_null=True)
+        check("workers", workers, PositiveInt | None)
         self._workers = workers or num_cores()
         self._in_this_process = in_this_process and self._workers == 1
         self._issued: set[WorkerWarning] = set()  # warnings that were issued, each once for all runs

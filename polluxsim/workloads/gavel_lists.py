@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
-from polluxsim.common.errors import bad_line, check_range
+from polluxsim.common.errors import bad_line
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.values import Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.logs.formats.job_lists import GAVEL, read_gavel_row
 from polluxsim.logs.formats.log_rows import good_rows
@@ -133,14 +134,10 @@ class GavelList:
     noise_scale_steps: str | None = None
     gpu_type: Name = "v100"  # GPU type on which users expect their jobs to run
     # Training time after which a job counts as complete, relative to its planned time; None for no limit [1].
-    overtime: float | None = 1.5
+    overtime: Annotated[float, Range(above=0, most=1e6)] | None = 1.5
     # Training time before a change of batch size takes effect [s]. The change skips the rest of its epoch. A restart
     # takes about one round in Shockwave's simulator.
-    lag: Seconds = 120.0
-
-    def __post_init__(self) -> None:
-        check_range("workload.overtime", self.overtime, above=0, most=1e6, or_null=True)
-        check_range("workload.lag", self.lag, least=0, most=1e9)
+    lag: Annotated[Seconds, Range(least=0, most=1e9)] = 120.0
 
     def read(self) -> tuple[tuple[Job, ...], str, tuple[str, ...]]:
         """Return the jobs, the path, and notes about missing tables: the first fields of `Workload`.

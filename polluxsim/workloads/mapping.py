@@ -22,6 +22,7 @@ from polluxsim.common.errors import (
     invalid_setting,
     one_of,
 )
+from polluxsim.common.values import NonNegativeInt
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
@@ -30,7 +31,7 @@ from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart
 from polluxsim.workloads.selection import AT_START, OUTSIDE, Selection, UniqueNames, shared
-from polluxsim.workloads.source import check_gpu_types, check_whole
+from polluxsim.workloads.source import check_gpu_types
 from polluxsim.workloads.workload import Job, Workload
 
 Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
@@ -220,14 +221,13 @@ class MappedTrace:
     rule: str | MappingRule = DEFAULT_RULE
     # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0  # seed of the draws
+    seed: NonNegativeInt = 0  # seed of the draws
     select: Selection = field(default_factory=Selection)  # selection of jobs
     # GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
     # profiles may have other types than the log.
     gpu_types: Mapping[Name, Name] | None = None
 
     def __post_init__(self) -> None:
-        check_whole("seed", self.seed)
         check_gpu_types(self.gpu_types)
         if not isinstance(self.rule, str) and not callable(getattr(self.rule, "application", None)):
             raise invalid_setting("workload.rule", self.rule, KNOWN_RULES)

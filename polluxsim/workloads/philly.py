@@ -8,11 +8,13 @@ from datetime import UTC
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import check_range, invalid_setting
+from polluxsim.common.errors import invalid_setting
+from polluxsim.common.values import NonNegativeInt, PositiveInt, Range
 from polluxsim.common.written import WholeHours, takes_settings
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import BadRowError, LogJob
@@ -27,9 +29,9 @@ from polluxsim.workloads.mapping import (
     tuned_configurations,
 )
 from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
-from polluxsim.workloads.philly_replay import ReplayLike, no_job, trace_jobs
+from polluxsim.workloads.philly_replay import HOURS, RATE, START, ReplayLike, no_job, trace_jobs
 from polluxsim.workloads.selection import Selection
-from polluxsim.workloads.source import MOST_JOBS, check_whole, draw
+from polluxsim.workloads.source import MOST_JOBS, draw
 from polluxsim.workloads.workload import Job, Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
@@ -37,6 +39,7 @@ CLOCK_SHIFT = 2 * HOUR  # time of day in UTC at which the window of submissions 
 WINDOW_HOURS = 8  # length of the window [h]
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class PhillySample:
     """A workload drawn from the Philly trace.
@@ -50,14 +53,10 @@ class PhillySample:
     """
 
     path: str  # philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used)
-    num_jobs: int = 160  # number of jobs
+    num_jobs: PositiveInt = 160  # number of jobs
     # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0  # seed of the draws
-
-    def __post_init__(self) -> None:
-        check_whole("num_jobs", self.num_jobs, least=1)
-        check_whole("seed", self.seed)
+    seed: NonNegativeInt = 0  # seed of the draws
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; tuned configurations follow from `profiles`."""
@@ -118,19 +117,14 @@ class PhillyLike:
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    num_jobs: int = 160  # number of jobs
-    hours: WholeHours = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
+    num_jobs: Annotated[int, Range(least=1, most=MOST_JOBS)] = 160  # number of jobs
+    # Length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC.
+    hours: Annotated[WholeHours, Range(least=1, most=MOST_HOURS)] = 8
     # Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0  # seed of the draws
+    seed: NonNegativeInt = 0  # seed of the draws
     # Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
-    largest_request: int = LARGEST_REQUEST
-
-    def __post_init__(self) -> None:
-        check_whole("num_jobs", self.num_jobs, 1, MOST_JOBS)
-        check_whole("hours", self.hours, 1, MOST_HOURS)
-        check_whole("largest_request", self.largest_request, 1, LARGEST_REQUEST)
-        check_whole("seed", self.seed)
+    largest_request: Annotated[int, Range(least=1, most=LARGEST_REQUEST)] = LARGEST_REQUEST
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; tuned configurations follow from `profiles`."""
@@ -160,13 +154,14 @@ class PhillyLike:
 class PhillyLikeReplay:
     """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes; raises its errors."""
 
-    hours: WholeHours = 8  # length of the window [h]
+    hours: Annotated[WholeHours, HOURS] = 8  # length of the window [h]
     # Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
-    start: WholeHours = 2
-    rate: float = 0.4  # arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1]
+    start: Annotated[WholeHours, START] = 2
+    # Arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1].
+    rate: Annotated[float, RATE] = 0.4
     # Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0  # seed of the draws
+    seed: NonNegativeInt = 0  # seed of the draws
     heartbeat: bool = False  # whether the periodic jobs are included
 
     def __post_init__(self) -> None:
@@ -205,18 +200,16 @@ LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the 
 class PhillyLikeRigid:
     """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours; raises its errors."""
 
-    hours: WholeHours = 8  # length of the window [h]
-    start: WholeHours = 2  # start of the window after Monday midnight UTC [h]
-    rate: float = 0.4  # arrival-rate multiplier of bursts, as in `ReplayLike` [1]
-    most_gpus: int = 64  # GPUs of the largest job; larger jobs are left out
+    hours: Annotated[WholeHours, HOURS] = 8  # length of the window [h]
+    start: Annotated[WholeHours, START] = 2  # start of the window after Monday midnight UTC [h]
+    rate: Annotated[float, RATE] = 0.4  # arrival-rate multiplier of bursts, as in `ReplayLike` [1]
+    most_gpus: PositiveInt = 64  # GPUs of the largest job; larger jobs are left out
     # Largest time from submission to deadline, relative to the duration [1]. Deadlines are drawn uniformly from 1.2 to
     # this value. None for jobs without deadlines.
-    slack: float | None = None
-    seed: int = 0  # seed of the draws
+    slack: Annotated[float, Range(least=LEAST_SLACK)] | None = None
+    seed: NonNegativeInt = 0  # seed of the draws
 
     def __post_init__(self) -> None:
-        check_whole("most_gpus", self.most_gpus, least=1)
-        check_range("workload.slack", self.slack, least=LEAST_SLACK, or_null=True)
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import log10
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.errors import UnknownApplicationError, invalid_setting, one_of
+from polluxsim.common.values import NonNegativeInt, PositiveInt, Range
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.models.profile import Profile
-from polluxsim.workloads.source import MOST_JOBS, check_whole
+from polluxsim.workloads.source import MOST_JOBS
 from polluxsim.workloads.workload import Job, Workload
 
 UNIFORM_TRIALS = 10  # complete trials before which points are drawn uniformly
@@ -111,20 +112,16 @@ class HyperParameterSearch:
     """
 
     application: Name = "cifar10"  # application of every trial
-    num_trials: int = 100  # number of trials
-    at_once: int = 4  # number of trials at the same time
-    num_replicas: int = 4  # requested GPUs of a trial
+    num_trials: Annotated[int, Range(least=1, most=MOST_JOBS)] = 100  # number of trials
+    at_once: Annotated[int, Range(least=1, most=MOST_JOBS)] = 4  # number of trials at the same time
+    num_replicas: PositiveInt = 4  # requested GPUs of a trial
     batch_size: int | None = None  # requested batch size of a trial [examples]; None for the initial batch size
-    seed: int = 0  # seed of the searcher
+    seed: NonNegativeInt = 0  # seed of the searcher
 
     def __post_init__(self) -> None:
-        check_whole("num_trials", self.num_trials, 1, MOST_JOBS)
-        check_whole("at_once", self.at_once, 1, MOST_JOBS)
         if self.at_once > self.num_trials:
             must = f"1 to workload.num_trials, which is {self.num_trials}"
             raise invalid_setting("workload.at_once", self.at_once, must)
-        check_whole("num_replicas", self.num_replicas, least=1)
-        check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload of the first trials, which creates the later trials."""

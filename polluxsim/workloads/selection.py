@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import check_choice, check_range, invalid_setting
+from polluxsim.common.errors import invalid_setting
+from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import GpuHours, Hours, Seconds, takes_settings
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.past import at_cut
-from polluxsim.workloads.source import check_window
+from polluxsim.workloads.source import LENGTH, START
 
 if TYPE_CHECKING:
     from polluxsim.logs.trace_table import TraceJob
@@ -29,21 +30,17 @@ AT_START = ", running or waiting at the start of the window"  # addition to the 
 class Selection:
     """Selection of the jobs of a trace. Raise InvalidConfigError if a parameter is invalid."""
 
-    start: Hours = 0.0  # start of the window, counted from the trace's first submission [h]
-    hours: Hours | None = None  # length of the window [h]; null is to the end
-    min_duration: Seconds = 60.0  # shortest duration [s]
-    max_gpu_hours: GpuHours = 1000.0  # jobs with this GPU time or more are left out [GPU h]
+    start: Annotated[Hours, START] = 0.0  # start of the window, counted from the trace's first submission [h]
+    hours: Annotated[Hours, LENGTH] | None = None  # length of the window [h]; null is to the end
+    min_duration: Annotated[Seconds, Range(least=0)] = 60.0  # shortest duration [s]
+    # Jobs with this GPU time or more are left out [GPU h].
+    max_gpu_hours: Annotated[GpuHours, Range(above=0, most=inf)] = 1000.0
     # States of jobs at their end; null is any state. Jobs without a state in the trace are used.
-    statuses: Sequence[str] | None = ("completed",)
+    statuses: Sequence[Annotated[str, OneOf(*(status.value for status in JobStatus))]] | None = ("completed",)
 
     def __post_init__(self) -> None:
-        check_window(self.start, self.hours)
-        check_range("min_duration", self.min_duration, least=0)
-        check_range("max_gpu_hours", self.max_gpu_hours, above=0, most=inf)
         if isinstance(self.statuses, str) or not isinstance(self.statuses, Sequence | None):
-            raise invalid_setting("statuses", self.statuses, "a list like [completed], or null")
-        for status in self.statuses or ():
-            check_choice("statuses", status, [known.value for known in JobStatus])
+            raise invalid_setting("workload.select.statuses", self.statuses, "a list like [completed], or null")
 
     def select(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
         """Return the selected jobs in their order."""

@@ -8,10 +8,13 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from polluxsim.common.errors import check_range, invalid_setting
+from polluxsim.common.errors import invalid_setting
+from polluxsim.common.values import Range
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.workload import Workload
 
+START = Range(least=0)  # start of a window of a log [h]
+LENGTH = Range(above=0, most=inf)  # length of a window of a log [h]
 MOST_JOBS = 10_000_000  # largest number of jobs that a source draws, to catch errors in settings
 
 
@@ -24,17 +27,6 @@ class Source(Protocol):
         Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
         settings contradict the file; and UnknownApplicationError if an application has no profile.
         """
-
-
-def check_window(start: object, hours: object) -> None:
-    """Raise InvalidConfigError if the start or the length of a window is invalid [h]."""
-    check_range("start", start, least=0)
-    check_range("hours", hours, above=0, most=inf, or_null=True)
-
-
-def check_whole(name: str, value: int, least: int = 0, most: float = inf) -> None:
-    """Raise InvalidConfigError if a setting of a workload is not a whole number within limits."""
-    check_range(f"workload.{name}", value, least=least, most=most, whole=True)
 
 
 def check_gpu_types(gpu_types: object) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from polluxsim.common.durations import HOUR, MINUTE
-from polluxsim.common.errors import check_choice, check_range, invalid_setting
+from polluxsim.common.errors import invalid_setting
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.values import NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, Range, check
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.clusters import MOST_GPUS
 from polluxsim.models.profile import Profile
 from polluxsim.models.sensitivity import Curve, is_curve
 from polluxsim.workloads.job import curve_of
-from polluxsim.workloads.source import MOST_JOBS, check_whole, draw
+from polluxsim.workloads.source import MOST_JOBS, draw
 from polluxsim.workloads.workload import Job, Workload
 
 MODELS = "synergy-models.csv"
@@ -34,6 +36,7 @@ class Model(NamedTuple):
     memory_speeds: Curve  # by memory per GPU [GB]
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class SplitLoad:
     """Rigid jobs of image, language and speech models with Poisson arrivals.
@@ -46,26 +49,24 @@ class SplitLoad:
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    num_jobs: int = 1000  # number of jobs
-    jobs_per_hour: float = 8.0  # mean number of submissions per hour
+    num_jobs: Annotated[int, Range(least=1, most=MOST_JOBS)] = 1000  # number of jobs
+    jobs_per_hour: PositiveFloat = 8.0  # mean number of submissions per hour
     # Relative numbers of jobs by task: image, language, speech.
-    split: Mapping[str, float] = field(default_factory=lambda: {"image": 20.0, "language": 70.0, "speech": 10.0})
-    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})  # relative numbers of jobs by requested GPUs
-    seed: int = 0  # seed of the draws
+    split: Mapping[str, NonNegativeFloat] = field(
+        default_factory=lambda: {"image": 20.0, "language": 70.0, "speech": 10.0}
+    )
+    # Relative numbers of jobs by requested GPUs.
+    gpus: Mapping[int, NonNegativeFloat] = field(default_factory=lambda: {1: 1.0})
+    seed: NonNegativeInt = 0  # seed of the draws
 
     def __post_init__(self) -> None:
-        check_whole("num_jobs", self.num_jobs, 1, MOST_JOBS)
-        check_whole("seed", self.seed)
-        check_range("workload.jobs_per_hour", self.jobs_per_hour, above=0)
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
-            for key, part in parts.items():
-                check_range(f"workload.{name}.{key}", part, least=0)
             if not sum(parts.values()):
                 raise invalid_setting(f"workload.{name}", dict(parts), "numbers ≥ 0, at least one > 0")
         for count in self.gpus:
-            check_range("a number of GPUs in workload.gpus", count, least=1, most=MOST_GPUS, whole=True)
+            check("a number of GPUs in workload.gpus", count, Annotated[int, Range(least=1, most=MOST_GPUS)])
         for task in self.split:
-            check_choice("a task in workload.split", task, models_by_task())
+            check("a task in workload.split", task, Annotated[str, OneOf(*models_by_task())])
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the jobs."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,11 @@ from polluxsim.common.errors import (
     InvalidConfigError,
     InvalidInputError,
     bad_line,
-    check_choice,
-    check_range,
     did_you_mean,
     invalid_setting,
     listed,
 )
+from polluxsim.common.values import FiniteFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt, PositiveShare, Range
 from polluxsim.common.written import Hours, Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
@@ -30,7 +29,7 @@ from polluxsim.logs.trace_table import TraceInfo, TraceJob, dates_of, read_info,
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.past import Past, StateAtStart, at_cut
 from polluxsim.workloads.selection import AT_START, UniqueNames, shared
-from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
+from polluxsim.workloads.source import LENGTH, START, check_gpu_types
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 QUEUES = ("tenant", "partition", "user", "qos")  # fields of a log that can name the queue of a job
@@ -57,47 +56,38 @@ class TraceReplay:
 
     path: str  # file that `polluxsim log import` or `polluxsim workload` wrote (.parquet)
     # GPUs of the largest job; larger jobs are left out and counted. With None, all jobs must fit the cluster.
-    most_gpus: int | None = None
-    most_jobs: int | None = None  # largest number of jobs, counted from the first job; None uses all
+    most_gpus: PositiveInt | None = None
+    most_jobs: PositiveInt | None = None  # largest number of jobs, counted from the first job; None uses all
     # Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise they
     # run for their time in the log.
     cancel: bool = False
-    start: Hours = 0.0  # start of the window, counted from the first submission of the log [h]
-    hours: Hours | None = None  # length of the window [h]; None is to the end
+    start: Annotated[Hours, START] = 0.0  # start of the window, counted from the first submission of the log [h]
+    hours: Annotated[Hours, LENGTH] | None = None  # length of the window [h]; None is to the end
     since: str | None = None  # date of the start of the window, like 2026-03-02, in place of `start`
     until: str | None = None  # date of the end of the window, like 2026-03-09T12:00, in place of `hours`
-    load_factor: float = 1.0  # arrival-rate multiplier [1]
-    share: float = 1.0  # part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size
+    load_factor: PositiveFloat = 1.0  # arrival-rate multiplier [1]
+    # Part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size.
+    share: PositiveShare = 1.0
     # Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
     # replacement for each seed and replayed one after the other. The last piece counts if the log contains 95 % of it.
     # None replays the log in its order.
-    resample_hours: Hours | None = None
-    seed: int = 0  # seed of both draws
-    queue: str = "tenant"  # field of the log with the queues of the jobs
+    resample_hours: Annotated[Hours, Range(above=0)] | None = None
+    seed: NonNegativeInt = 0  # seed of both draws
+    queue: Annotated[str, OneOf(*QUEUES)] = "tenant"  # field of the log with the queues of the jobs
     # GPU type for each type in the log, in addition to the known names (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an
     # empty name means any type. None lets all jobs use any type.
     gpu_types: Mapping[Name, Name] | None = field(default_factory=dict)
     # Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
     # priority in the log, or 0.
-    priorities: Mapping[Name, float] = field(default_factory=dict)
+    priorities: Mapping[Name, FiniteFloat] = field(default_factory=dict)
     # Whether jobs request the nodes and the GPUs per task that the log states. Otherwise they request only GPUs.
     node_requests: bool = True
 
     def __post_init__(self) -> None:
-        check_window(self.start, self.hours)
         self._check_dates()
-        check_range("workload.load_factor", self.load_factor, above=0)
-        check_range("workload.share", self.share, above=0, most=1)
-        check_range("workload.resample_hours", self.resample_hours, above=0, or_null=True)
-        check_whole("seed", self.seed)
-        check_choice("workload.queue", self.queue, QUEUES)
         check_gpu_types(self.gpu_types)
         if not isinstance(self.priorities, Mapping):
             raise invalid_setting("workload.priorities", self.priorities, "a mapping, like {LS: 2, BE: 0}")
-        for name, priority in self.priorities.items():
-            check_range(f"workload.priorities.{name}", priority)
-        check_range("workload.most_gpus", self.most_gpus, least=1, whole=True, or_null=True)
-        check_range("workload.most_jobs", self.most_jobs, least=1, whole=True, or_null=True)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""

@@ -478,7 +478,7 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
             "engine.job_failures.rate is 1e+09, must be a number from 0 to 3600",
         ),
         (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, must be a whole number ≥ 0"),
-        (lambda: EngineSettings(interference="a"), "engine.interference is 'a', must be a number"),
+        (lambda: EngineSettings(interference="a"), "engine.interference is 'a', must be a number in [0, 1)"),
         (lambda: Cluster.of_groups(3), "cluster.groups is 3, must be a list of groups of nodes"),
         (
             lambda: EngineSettings(whole_seconds=True, ask_at_failures=True),

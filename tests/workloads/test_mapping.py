@@ -302,7 +302,7 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
         (["trace.parquet", "workload.rule=no.Such"], "workload.rule is 'no.Such', must be one of gpu-time-class"),
         (
             ["trace.parquet", "workload.select.statuses=[great]"],
-            "statuses is 'great', must be one of completed, failed",
+            "workload.select.statuses[0] is 'great', must be one of completed, failed",
         ),
         (["trace.parquet", "workload.select.hours=0"], "hours is 0, must be"),
         (["trace.parquet", "workload.select.start=1y"], "workload.select.start is '1y', must be a number of hours"),

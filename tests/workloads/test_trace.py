@@ -424,8 +424,8 @@ def test_a_resampled_log_consists_of_its_pieces(tmp_path: Path) -> None:
     ("settings", "words"),
     [
         ({"resample_hours": 0.0}, "workload.resample_hours is 0, must be a finite number > 0, or null"),
-        ({"start": -1.0}, "start is -1, must be a finite number ≥ 0"),
-        ({"hours": 0.0}, "hours is 0, must be a number > 0, or null"),
+        ({"start": -1.0}, "workload.start is -1, must be a finite number ≥ 0"),
+        ({"hours": 0.0}, "workload.hours is 0, must be a number > 0, or null"),
         ({"load_factor": 0.0}, "workload.load_factor is 0, must be a finite number > 0"),
         ({"priorities": 3}, "workload.priorities is 3, must be a mapping, like {LS: 2, BE: 0}"),
         ({"share": 1.5}, "workload.share is 1.5, must be a number > 0 and ≤ 1"),

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from polluxsim.common.errors import check_choice
+from polluxsim.common.values import OneOf, check
 
 if TYPE_CHECKING:
     from polluxsim.logs.formats.base import Format
@@ -69,6 +69,6 @@ FORMATS = _Formats()
 
 def find_format(name: str) -> Format:
     """Return the format with a name; raise InvalidConfigError if there is none."""
-    check_choice("the format", name, FORMATS.keys())
+    check("the format", name, Annotated[str, OneOf(*FORMATS)])
     found: Format = FORMATS[name]
     return found

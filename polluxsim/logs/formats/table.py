@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, check_choice, listed
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, listed
 from polluxsim.common.tables import read_number
+from polluxsim.common.values import OneOf, check
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     BadRowError,
@@ -316,7 +318,7 @@ class MappedTable(Format):
             )
         status = mapped.get("status")
         if status is not None and status.entries:
-            check_choice("the numbering of status", status.entries[0], NUMBERED_STATUSES.keys())
+            check("the numbering of status", status.entries[0], Annotated[str, OneOf(*NUMBERED_STATUSES)])
         elif status is not None and set(SLURM_DATABASE) <= set(names):
             mapped["status"] = status._replace(entries=("slurm",))
         return replace(

@@ -6,7 +6,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from polluxsim.common.errors import InvalidConfigError, allowed_among, check_range, short
+from polluxsim.common.errors import InvalidConfigError, allowed_among, short
+from polluxsim.common.values import PositiveInt, check
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.job import JobView
 from polluxsim.workloads.job import Job
@@ -105,7 +106,7 @@ def _limits_of(attribute: str, name: str, numbers: object) -> Iterator[UseLimit]
     for number, most in numbers.items():
         if number not in NUMBERS:
             raise InvalidConfigError(f"{setting} has the key {str(number)!r}, {allowed_among(number, NUMBERS)}")
-        check_range(f"{setting}.{number}", most, least=1, whole=True)
+        check(f"{setting}.{number}", most, PositiveInt)
         yield UseLimit(attribute, name, number, most)
 
 

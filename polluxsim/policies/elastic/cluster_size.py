@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from math import inf
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.instants import slack, whole_number
+from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.node_shapes import Shape, fits_empty
 from polluxsim.policies.contract.policy import Policy, PolicyAround, inner_policy, traits_of
@@ -76,7 +77,7 @@ class Scaled(PolicyAround):
 
     inner: Policy
     scale: Scale
-    idle_time: Seconds = IDLE_TIME
+    idle_time: Annotated[Seconds, Range(least=0)] = IDLE_TIME
     moves: bool = True
     _inner: Policy = field(init=False, repr=False)
     # Time since which each surplus node is surplus, by node number [s].
@@ -90,7 +91,6 @@ class Scaled(PolicyAround):
                 raise InvalidConfigError(
                     f"policy.scale is {self.scale!r}, must be an object with a method {method}: choose one by name"
                 )
-        check_range("policy.idle_time", self.idle_time, least=0)
 
     @property
     def traits(self) -> Traits:
@@ -276,15 +276,11 @@ class Forecast(Scale):
     Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with hourly means in place of its neural network.
     """
 
-    headroom: float = 1.0
-    ahead: Seconds = 600.0
+    headroom: Annotated[float, Range(above=-1)] = 1.0
+    ahead: Annotated[Seconds, Range(above=0)] = 600.0
     _start: float | None = field(default=None, init=False, repr=False)  # time from which hours count [s]
     # GPUs that the jobs submitted in each hour request.
     _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_range("policy.scale.ahead", self.ahead, above=0)
-        check_range("policy.scale.headroom", self.headroom, above=-1)
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes that all present and expected jobs need."""
@@ -399,6 +395,7 @@ class _ScaledForFirstJob(Scaled):
         return 0  # the rule counts the first job, and no other job runs
 
 
+@takes_settings("policy")
 @dataclass
 class Autoscaler(Policy):
     """Give the first job all nodes, and change their number if the use is outside its bounds.
@@ -415,13 +412,12 @@ class Autoscaler(Policy):
     Source: Pollux (OSDI '21), §5.4.1; its baseline is from Or et al. (MLSys '20).
     """
 
-    measure: str = "goodput"
+    measure: Annotated[str, OneOf(*MEASURES)] = "goodput"
     grow_above: float = 2 / 3
     aim: float = 0.5
     _scaled: Scaled = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_choice("policy.measure", self.measure, MEASURES)
         _check_uses("policy", self.aim, self.grow_above)
         self._scaled = _ScaledForFirstJob(FirstJobOnly(), FirstJobUse(self.grow_above, self.aim), idle_time=0.0)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import combinations, pairwise
 from math import fsum, inf
-from typing import ClassVar, NamedTuple, cast
+from typing import Annotated, ClassVar, NamedTuple, cast
 
-from polluxsim.common.errors import PolicyError, check_range
+from polluxsim.common.errors import PolicyError
 from polluxsim.common.instants import coincide, whole_number
+from polluxsim.common.values import NonNegativeInt, PositiveFloat, PositiveShare, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.models.convergence import (
@@ -23,7 +24,6 @@ from polluxsim.models.convergence import (
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Report, Traits
 from polluxsim.policies.elastic.true_times import Remaining, reason_by_gain, true_step_time
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import (
     AtIntervals,
     Candidate,
@@ -245,16 +245,11 @@ class OnlineOptimus(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True, per_type=True)
-    interval: Seconds = 600.0
-    assumed_epochs: float = 50.0
-    samples: int = 5
-    young_factor: float = 0.95
+    interval: Annotated[Seconds, Range(above=0)] = 600.0
+    assumed_epochs: PositiveFloat = 50.0
+    samples: NonNegativeInt = 5
+    young_factor: PositiveShare = 0.95
     _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(interval=self.interval, assumed_epochs=self.assumed_epochs)
-        check_range("policy.samples", self.samples, least=0, whole=True)
-        check_range("policy.young_factor", self.young_factor, above=0, most=1)
 
     def decide(self, view: ClusterView) -> Decision:
         """Estimate, and give the GPUs out."""
@@ -342,13 +337,9 @@ class Slaq(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True, per_type=True)
-    interval: Seconds = 600.0
-    forgetting: float = 0.9
+    interval: Annotated[Seconds, Range(above=0)] = 600.0
+    forgetting: PositiveShare = 0.9
     _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(interval=self.interval)
-        check_range("policy.forgetting", self.forgetting, above=0, most=1)
 
     def decide(self, view: ClusterView) -> Decision:
         """Predict loss reductions, and give the GPUs out."""

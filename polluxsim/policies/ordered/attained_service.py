@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import inf
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_range
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.instants import slack, sort_key, whole_number
+from polluxsim.common.values import Range
 from polluxsim.common.written import GpuSeconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
-from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, newcomers, schedule_gangs
+from polluxsim.policies.tools.gangs import gangs_by, newcomers, schedule_gangs
 
 
 @takes_settings("policy")
@@ -34,11 +35,8 @@ class LeastAttainedService(Policy):
     Source: the continuous form of the queues of Tiresias (NSDI '19).
     """
 
-    quantum: GpuSeconds = 3600.0
+    quantum: Annotated[GpuSeconds, Range(above=0)] = 3600.0
     traits: ClassVar[Traits] = Traits(slices_time=True, keeps_shapes=True, obeys_limits=True)
-
-    def __post_init__(self) -> None:
-        check_above_zero(quantum=self.quantum)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by quanta of attained service."""
@@ -104,12 +102,9 @@ class Gittins(Policy):
         remembers="the service that ended jobs needed, as a distribution",
     )
 
-    quantum: GpuSeconds = 3600.0
+    quantum: Annotated[GpuSeconds, Range(above=0)] = 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     _services: list[float] = field(default_factory=list, init=False, repr=False)  # of ended jobs, rising [GPU s]
-
-    def __post_init__(self) -> None:
-        check_above_zero(quantum=self.quantum)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by falling index."""
@@ -153,15 +148,12 @@ class Tiresias(Policy):
     (OSDI '21).
     """
 
-    queue_threshold: GpuSeconds = 16 * 3600.0
+    queue_threshold: Annotated[GpuSeconds, Range(above=0, most=inf)] = 16 * 3600.0
     traits: ClassVar[Traits] = Traits(slices_time=True, keeps_shapes=True, obeys_limits=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Time of the next demotion of a job with GPUs [s].
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_range("policy.queue_threshold", self.queue_threshold, above=0, most=inf)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by submission, then by demotion. A gang that fits may overtake."""

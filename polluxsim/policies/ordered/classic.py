@@ -6,12 +6,12 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.values import PositiveShare, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
@@ -109,6 +109,7 @@ class ShortestJobFirst(Policy):
         return start_gangs(view, table, order, describe=lambda job: {"remaining_time": remaining_time(job)})
 
 
+@takes_settings("policy")
 @dataclass
 class QuasiShortestService(Policy):
     """Start whole jobs in order of their expected GPU time, and let each run to its end.
@@ -135,13 +136,10 @@ class QuasiShortestService(Policy):
         remembers="the run times of ended jobs, as moving means of similar jobs",
     )
 
-    forgetting: float = 0.5
+    forgetting: PositiveShare = 0.5
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Mean run time of each group of jobs [s].
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_range("policy.forgetting", self.forgetting, above=0, most=1)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of expected GPU time."""
@@ -244,12 +242,9 @@ class Priority(Policy):
 
     traits: ClassVar[Traits] = Traits(keeps_shapes=True, obeys_limits=True)
 
-    min_run_time: Seconds = 7200.0
+    min_run_time: Annotated[Seconds, Range(least=0)] = 7200.0
     # Start time of each running job [s].
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_range("policy.min_run_time", self.min_run_time, least=0)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if priorities have no effect."""

@@ -9,8 +9,9 @@ import numpy as np
 from numba import config, prange, set_num_threads
 from numpy.typing import NDArray
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.kernels import helper, kernel, kernel_in_threads
+from polluxsim.common.values import NonNegativeInt, PositiveInt
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.pollux.problem import Answer, Problem, power_mean, with_idle_gpus
 
@@ -20,6 +21,7 @@ SHRINK_ROW_PROBABILITY = 0.1
 SHRINK_ELEMENT_PROBABILITY = 0.1
 
 
+@takes_settings("{} of the genetic search")
 @dataclass
 class GeneticSearch:
     """NSGA-II with the operators of Pollux.
@@ -40,15 +42,11 @@ class GeneticSearch:
     Source: Pollux (OSDI '21), §4.2.1, and its artifact.
     """
 
-    population: int = 100
-    generations: int = 100
-    threads: int = 1
+    population: PositiveInt = 100
+    generations: NonNegativeInt = 100
+    threads: PositiveInt = 1
     _members: NDArray[np.int16] | None = field(default=None, init=False, repr=False)
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for name, lowest in {"population": 1, "generations": 0, "threads": 1}.items():
-            check_range(f"{name} of the genetic search", getattr(self, name), least=lowest, whole=True)
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found, without a bound."""

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, nan
 from statistics import median
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.values import FiniteFloat, NonNegativeFloat, OneOf, PositiveFloat
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
@@ -28,15 +30,10 @@ SEARCHES: Mapping[str, Callable[[int], Search]] = {
 }
 
 
-def search_named(name: str, threads: int = 1) -> Search:
-    """Return a new search. Raise an `InvalidConfigError` if there is no search of this name."""
-    check_choice("policy.search", name, SEARCHES)
-    return SEARCHES[name](threads)
-
-
 FORESIGHT = 600.0  # time ahead for which the policy tries to prove that no change is worth its restarts [s]
 
 
+@takes_settings("policy")
 @dataclass
 class Pollux(Policy):
     """Co-adaptive, goodput-optimised allocation.
@@ -58,8 +55,8 @@ class Pollux(Policy):
     Source: Pollux (OSDI '21), §4.2; known θ_sys, §5.3.
     """
 
-    search: str | Search = "annealing"
-    p: float = -1.0
+    search: Annotated[str, OneOf(*SEARCHES)] | Search = "annealing"
+    p: FiniteFloat = -1.0
     avoid_interference: bool = True
     threads: int = 1
     known_throughput: bool = False
@@ -68,10 +65,7 @@ class Pollux(Policy):
     _search: Search = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_range("policy.p", self.p)
-        if not (isinstance(self.search, str) or hasattr(self.search, "solve")):
-            check_choice("policy.search", self.search, SEARCHES)
-        self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
+        self._search = SEARCHES[self.search](self.threads) if isinstance(self.search, str) else self.search
 
     @property
     def traits(self) -> Traits:
@@ -197,9 +191,9 @@ class PolluxByRemaining(Pollux):
         Whether to use the true remaining work, which bounds the benefit of learning.
     """
 
-    p: float = -0.5
-    strength: float = 1.0
-    critical: float | None = None
+    p: FiniteFloat = -0.5
+    strength: NonNegativeFloat = 1.0
+    critical: PositiveFloat | None = None
     oracle: bool = False
     _foresight: ClassVar[float] = 0.0  # ranks change while jobs train
     _estimates: _WorkEstimates = field(default_factory=_WorkEstimates, init=False, repr=False)
@@ -208,8 +202,6 @@ class PolluxByRemaining(Pollux):
         super().__post_init__()
         if self.p == 0:
             raise InvalidConfigError("policy.p is 0, where terms have no weights; choose another finite number")
-        check_range("policy.strength", self.strength, least=0)
-        check_range("policy.critical", self.critical, above=0, or_null=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Record the jobs that ended, and decide like Pollux."""

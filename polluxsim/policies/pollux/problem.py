@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,7 @@ class Answer(NamedTuple):
     upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search computes no bound
 
 
+@runtime_checkable
 class Search(Protocol):
     """Finds a good allocation. A search may have a state for the rounds of a run."""
 

@@ -8,27 +8,28 @@ from typing import ClassVar
 
 import numpy as np
 
+from polluxsim.common.values import PositiveFloat
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import overestimate_without_effect
 from polluxsim.policies.contract.view import ClusterView, Decision, Traits
 from polluxsim.policies.reserving.backfill import backfilled
 from polluxsim.policies.reserving.limits import Limits
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.waiting_table import SubmissionOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
 
+@takes_settings("policy")
 @dataclass
 class Backfill(Policy):
     """Base class of policies that plan with time limits of jobs, and let each job run to its end."""
 
-    overestimate: float = 1.0
+    overestimate: PositiveFloat = 1.0
     traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True, obeys_limits=True, per_type=True)
     _limits: Limits = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_above_zero(overestimate=self.overestimate)
         self._limits = Limits(self.overestimate)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:

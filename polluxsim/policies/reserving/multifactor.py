@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.values import NonNegativeFloat, PositiveFloat, Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.policy import Policy
@@ -19,7 +19,6 @@ from polluxsim.policies.contract.settings import check_owners, overestimate_with
 from polluxsim.policies.contract.view import ClusterView, Decision, Traits
 from polluxsim.policies.reserving.backfill import backfilled
 from polluxsim.policies.reserving.limits import Limits
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
 from polluxsim.policies.tools.pools import ByType
 from polluxsim.policies.tools.starting import started_by
@@ -71,14 +70,14 @@ class Multifactor(Policy):
         remembers="the GPU time of each user, which counts half after `half_life`",
     )
 
-    age: float = 1000.0
-    size: float = 0.0
-    priority: float = 1000.0
-    fair_share: float = 10_000.0
-    max_age: Seconds = 7 * 86_400.0
-    half_life: Seconds = 7 * 86_400.0
-    shares: Mapping[Name, float] = field(default_factory=dict)
-    overestimate: float = 1.0
+    age: NonNegativeFloat = 1000.0
+    size: NonNegativeFloat = 0.0
+    priority: NonNegativeFloat = 1000.0
+    fair_share: NonNegativeFloat = 10_000.0
+    max_age: Annotated[Seconds, Range(above=0)] = 7 * 86_400.0
+    half_life: Annotated[Seconds, Range(above=0)] = 7 * 86_400.0
+    shares: Mapping[Name, PositiveFloat] = field(default_factory=dict)
+    overestimate: PositiveFloat = 1.0
     fair_tree: bool = True
     # By GPU type: reservations are on the GPUs of one type.
     _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
@@ -89,10 +88,6 @@ class Multifactor(Policy):
     _users: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
-        check_above_zero(**{f"shares.{name}": share for name, share in self.shares.items()})
-        for name in ("age", "size", "priority", "fair_share"):
-            check_range(f"policy.{name}", getattr(self, name), least=0)
         self._usage = Ledger(self.half_life)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import inf
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.instants import has_come, sort_key
+from polluxsim.common.values import Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.policies.contract.policy import Policy
@@ -27,7 +27,7 @@ from polluxsim.policies.contract.view import (
     Traits,
 )
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, place_packs
-from polluxsim.policies.tools.gangs import Budget, check_above_zero
+from polluxsim.policies.tools.gangs import Budget
 from polluxsim.policies.tools.ledger import Ledger
 
 _PLACE = (
@@ -261,10 +261,10 @@ class Gandiva(Policy):
     implemented.
     """
 
-    time_slice: Seconds = 60.0
+    time_slice: Annotated[Seconds, Range(above=0)] = 60.0
     packing: bool = True
-    grow_after: Seconds | None = None
-    resume_time: Seconds = 1.0
+    grow_after: Annotated[Seconds, Range(above=0)] | None = None
+    resume_time: Annotated[Seconds, Range(least=0)] = 1.0
     # Time of each job on GPUs. A new job begins at the least time of the jobs that take turns [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
     # The partner of each packed job, and the pairs that were separated.
@@ -276,9 +276,6 @@ class Gandiva(Policy):
     _suspension: Suspension = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_above_zero(time_slice=self.time_slice)
-        check_range("policy.grow_after", self.grow_after, above=0, or_null=True)
-        check_range("policy.resume_time", self.resume_time, least=0)
         self._suspension = Suspension(self.resume_time)
         self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 

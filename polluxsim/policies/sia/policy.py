@@ -7,11 +7,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.common.errors import check_choice, check_number, check_range
+from polluxsim.common.values import OneOf, OtherThan, Range
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
@@ -138,6 +140,7 @@ BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a
 MOST_HOLDERS = 3  # largest number of other jobs that a reason names
 
 
+@takes_settings("policy")
 @dataclass
 class Sia(Policy):
     """Goodput-optimised allocation of GPUs of several types.
@@ -155,18 +158,15 @@ class Sia(Policy):
     Source: Sia (SOSP '23), §3.
     """
 
-    p: float = -0.5
-    waiting_cost: float = 1.1
-    bootstrap: str = "ratio"
+    p: Annotated[float, OtherThan(0)] = -0.5
+    waiting_cost: Annotated[float, Range(above=1)] = 1.1
+    bootstrap: Annotated[str, OneOf(*BOOTSTRAPS)] = "ratio"
     _matrix: Matrix = field(init=False, repr=False)
     _last: tuple[Programme, tuple[NDArray[np.int64], float]] | None = field(default=None, init=False, repr=False)
     # Present GPUs of each job, and the time since which the job has them [s].
     _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.p", self.p, self.p != 0, "a finite number other than 0")
-        check_range("policy.waiting_cost", self.waiting_cost, above=1)
-        check_choice("policy.bootstrap", self.bootstrap, BOOTSTRAPS)
         self._matrix = Matrix(guesses=self.bootstrap != "none")
 
     @property

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, exp, floor, log
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import has_come, sort_key
+from polluxsim.common.values import NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.policies.typed.linear_programmes import gpus_by_type
 
@@ -227,6 +227,7 @@ SUBMISSION, TIME_ZERO = "submission", "time-zero"  # values of the setting `time
 MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
 
 
+@takes_settings("policy")
 @dataclass
 class Shockwave(Policy):
     """Gang-schedule jobs by a market over a window of rounds, so that no job is late by its estimated fair completion.
@@ -251,25 +252,18 @@ class Shockwave(Policy):
     Source: Zheng et al., Shockwave (NSDI '23), with counts instead of binaries and HiGHS instead of Gurobi.
     """
 
-    window: int = 20
-    resolve: int = 8
-    weight_of_longest: float = 1e-3
-    exponent: float = 12.0
-    most_unfairness: float = 1.0
-    times_since: str = SUBMISSION
+    window: PositiveInt = 20
+    resolve: PositiveInt = 8
+    weight_of_longest: NonNegativeFloat = 1e-3
+    exponent: PositiveFloat = 12.0
+    most_unfairness: PositiveFloat = 1.0
+    times_since: Annotated[str, OneOf(SUBMISSION, TIME_ZERO)] = SUBMISSION
     traits: ClassVar[Traits] = Traits(slices_time=True)
     _targets: dict[JobId, FairTime] = field(default_factory=dict, init=False, repr=False)
     # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
     _rounds_left: int = field(default=0, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(exponent=self.exponent, most_unfairness=self.most_unfairness)
-        check_choice("policy.times_since", self.times_since, (SUBMISSION, TIME_ZERO))
-        check_range("policy.window", self.window, least=1, whole=True)
-        check_range("policy.resolve", self.resolve, least=1, whole=True)
-        check_range("policy.weight_of_longest", self.weight_of_longest, least=0)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Make a new plan if necessary, and run the next round of the plan."""

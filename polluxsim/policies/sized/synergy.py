@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
+from typing import Annotated
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_choice
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.values import OneOf
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import Host, least, shares_of, with_gpus
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
@@ -31,6 +34,7 @@ from polluxsim.workloads.job import Job
 ALLOCATIONS = ("tuned", "proportional")
 
 
+@takes_settings("policy")
 @dataclass
 class Synergy(PolicyAround):
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
@@ -51,14 +55,13 @@ class Synergy(PolicyAround):
     """
 
     order: Policy
-    allocation: str = "tuned"
+    allocation: Annotated[str, OneOf(*ALLOCATIONS)] = "tuned"
     _order: Policy = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._order = prepared_for_types(inner_policy("policy.order", self.order))
         if self.traits.shares_gpus:
             raise InvalidConfigError(f"policy.order is {self._order.label}, must be a policy of whole GPUs")
-        check_choice("policy.allocation", self.allocation, ALLOCATIONS)
 
     @property
     def wrapped(self) -> Policy:

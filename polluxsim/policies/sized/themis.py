@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, exp, inf, log
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.values import Range, Share
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.elastic.true_times import best_counts
-from polluxsim.policies.tools.gangs import check_above_zero, newcomers
+from polluxsim.policies.tools.gangs import newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
 
 
@@ -42,17 +42,13 @@ class Themis(Policy):
     Source: Mahajan et al., "Themis" (NSDI '20), §4, without hidden payments: jobs bid truly.
     """
 
-    lease: Seconds = 1200.0
-    fairness: float = 0.8
+    lease: Annotated[Seconds, Range(above=0)] = 1200.0
+    fairness: Share = 0.8
     traits: ClassVar[Traits] = Traits(slices_time=True, per_type=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     # Total time that each job needs on the requested GPUs, and the end of its lease [s].
     _work: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _until: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(lease=self.lease)
-        check_range("policy.fairness", self.fairness, least=0, most=1)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Hold the auction among the jobs without a lease, if there are any."""

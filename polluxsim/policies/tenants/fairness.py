@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.errors import check_choice
+from polluxsim.common.values import OneOf, PositiveFloat, Range
 from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
@@ -19,7 +19,6 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.reason_kinds import RUNS_ON, another_does_not_fit
 from polluxsim.policies.tools.starting import start_gangs, started_by
@@ -51,17 +50,14 @@ class FairQueues(Policy):
     GPU time over its weight, is the start tag of its next job.
     """
 
-    weights: Mapping[Name, float] = field(default_factory=dict)
-    lookahead: Seconds = 3600.0
+    weights: Mapping[Name, PositiveFloat] = field(default_factory=dict)
+    lookahead: Annotated[Seconds, Range(above=0)] = 3600.0
     traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
     _virtual_time: float = field(default=0.0, init=False, repr=False)  # [GPU s]
     # Queues with jobs that waited after the last decision.
     _backlogged: Collection[str] = field(default=(), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if queues have no effect; each weight must be of a queue of a job."""
@@ -171,14 +167,10 @@ class DominantResourceFairness(Policy):
     Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1, in which no owner is skipped.
     """
 
-    weights: Mapping[Name, float] = field(default_factory=dict)
-    by: str = "queue"
+    weights: Mapping[Name, PositiveFloat] = field(default_factory=dict)
+    by: Annotated[str, OneOf("queue", "user")] = "queue"
     traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
-        check_choice("policy.by", self.by, ("queue", "user"))
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if shares have no effect; each weight must be for a queue, or user, of a job."""

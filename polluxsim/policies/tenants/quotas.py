@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_range, short
+from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.policy import Asking, Policy, QuotaRules
@@ -17,7 +18,6 @@ from polluxsim.policies.contract.settings import check_names, check_owners, valu
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tenants.cohort import Cohort
 from polluxsim.policies.tenants.terms import ANY, LOWER_PRIORITY, NEVER, Rules, Terms, most_gpus
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.workloads.job import Job
 
@@ -67,24 +67,15 @@ class Quotas(Policy):
     each preemption alone. The capacity queues of YARN and Volcano are similar.
     """
 
-    gpus: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
+    gpus: Mapping[Name, NonNegativeInt | Mapping[Name, NonNegativeInt]] = field(default_factory=dict)
     borrowing: bool = True
-    borrowing_limits: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
-    lending_limits: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
-    within_queue: str = LOWER_PRIORITY
-    reclaim: str = ANY
+    borrowing_limits: Mapping[Name, NonNegativeInt | Mapping[Name, NonNegativeInt]] = field(default_factory=dict)
+    lending_limits: Mapping[Name, NonNegativeInt | Mapping[Name, NonNegativeInt]] = field(default_factory=dict)
+    within_queue: Annotated[str, OneOf(LOWER_PRIORITY, NEVER)] = LOWER_PRIORITY
+    reclaim: Annotated[str, OneOf(ANY, LOWER_PRIORITY, NEVER)] = ANY
     fair_sharing: bool = False
-    weights: Mapping[Name, float] = field(default_factory=dict)
+    weights: Mapping[Name, PositiveFloat] = field(default_factory=dict)
     _ledger: Ledger[str] = field(default_factory=Ledger, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        for name, by_queue in self._by_queue():
-            for queue, gpu_type, gpus in _each(by_queue):
-                setting = f"policy.{name}.{queue}"
-                check_range(f"{setting}.{gpu_type}" if gpu_type else setting, gpus, least=0, whole=True)
-        check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
-        check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
-        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
 
     @property
     def traits(self) -> Traits:

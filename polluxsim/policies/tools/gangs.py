@@ -9,7 +9,6 @@ from itertools import chain, islice, tee
 from math import inf
 from typing import Any
 
-from polluxsim.common.errors import check_range
 from polluxsim.hardware.placements import Crew, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
@@ -366,9 +365,3 @@ def newcomers(view: ClusterView, known: Collection[JobId]) -> Sequence[JobView]:
     if num_known + len(arrived) >= len(view.jobs):
         return arrived
     return [job for job in view.jobs if job.job_id not in known]
-
-
-def check_above_zero(**values: float) -> None:
-    """Raise an `InvalidConfigError` unless these parameters of a policy are finite numbers above 0."""
-    for name, value in values.items():
-        check_range(f"policy.{name}", value, above=0)

@@ -23,12 +23,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key, sort_keys
+from polluxsim.common.values import PositiveInt, Range
+from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
@@ -214,6 +215,7 @@ def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
     return order[:most_ways]
 
 
+@takes_settings("policy")
 @dataclass(frozen=True)
 class Hadar(Policy):
     """Give each job its GPUs on the type with the largest payoff, utility minus price; none if no payoff is positive.
@@ -230,12 +232,8 @@ class Hadar(Policy):
     Source: Sultana et al., "Hadar" (IPDPS '24), one type at a time.
     """
 
-    eta: float = 4.0
-    most_ways: int = 64
-
-    def __post_init__(self) -> None:
-        check_range("policy.eta", self.eta, above=1)
-        check_range("policy.most_ways", self.most_ways, least=1, whole=True)
+    eta: Annotated[float, Range(above=1)] = 4.0
+    most_ways: PositiveInt = 64
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let jobs take GPUs at rising prices."""

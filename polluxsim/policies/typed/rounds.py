@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
@@ -71,10 +71,10 @@ class RoundsOfShares(Policy):
     """
 
     shares: Rule
-    reset_interval: Seconds = 1000.0
+    reset_interval: Annotated[Seconds, Range(least=0)] = 1000.0
     idle_newcomers: bool = False
     overtaking: bool = True
-    solver: str = "centre"
+    solver: Annotated[str, OneOf(*SOLVERS)] = "centre"
     traits: ClassVar[Traits] = Traits(slices_time=True)
     # Share of the time of each job on each type.
     _time_shares: Mapping[JobId, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False)
@@ -83,10 +83,6 @@ class RoundsOfShares(Policy):
     _deficit: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
     _reset: float = field(default=-inf, init=False, repr=False)  # time of the last computation of shares [s]
     _is_stale: bool = field(default=True, init=False, repr=False)  # whether jobs or nodes have changed since then
-
-    def __post_init__(self) -> None:
-        check_range("policy.reset_interval", self.reset_interval, least=0)
-        check_choice("policy.solver", self.solver, SOLVERS)
 
     @property
     def scales_with_time(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_range
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.values import PositiveShare, Range, check
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
@@ -107,12 +108,11 @@ class MinMakespan(Rule):
     Source: as `MaxMin`, §4.2.
     """
 
-    shortest: Seconds = 100.0
+    shortest: Annotated[Seconds, Range(above=0)] = 100.0
     longest: Seconds = 1e6
 
     def __post_init__(self) -> None:
-        check_range("policy.shares.shortest", self.shortest, above=0)
-        check_range("policy.shares.longest", self.longest, least=self.shortest)
+        check("policy.shares.longest", self.longest, Annotated[float, Range(least=self.shortest)])
 
     def of(self, demand: TypedDemand, solve: Solver) -> Array:
         time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
@@ -262,6 +262,7 @@ class WaterFilling(Rule):
         return solve.with_at_least(rows, levels * (1 - NEARLY_OPTIMAL))
 
 
+@takes_settings("policy.shares")
 @dataclass
 class AlloX(Rule):
     """Give each free GPU to the job that goes first in the schedule with the least mean completion time.
@@ -279,12 +280,9 @@ class AlloX(Rule):
     Source: Le et al., AlloX (EuroSys '20), as in Gavel (OSDI '20).
     """
 
-    oldest: float = 0.2
+    oldest: PositiveShare = 0.2
     # Shares of each job at the last computation, shape (types,).
     _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_range("policy.shares.oldest", self.oldest, above=0, most=1)
 
     def of(self, demand: TypedDemand, solve: Solver) -> Array:
         shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
