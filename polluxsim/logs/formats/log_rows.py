@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import Row, other_separator, read_number
@@ -31,7 +31,7 @@ _ValueT = TypeVar("_ValueT")
 
 
 @lru_cache(maxsize=1 << 14)  # most cells of a log recur
-def _word(cell: str) -> str | None:
+def read_word(cell: str) -> str | None:
     """Return the text of a cell without the blanks around it; None if the cell has no value."""
     word = cell.strip()
     return None if word.lower() in BLANKS else word
@@ -93,12 +93,12 @@ class LogRow(PlacedRow):
         if not cell:
             return False
         # No word for a missing value begins with a digit, and most cells do.
-        return cell[0] in DIGITS or _word(cell) is not None
+        return cell[0] in DIGITS or read_word(cell) is not None
 
     def word(self, column: str) -> str | None:
         """Return the text of a column that may be blank or absent."""
         cell = self.values.get(column)
-        return _word(cell) if cell else None
+        return read_word(cell) if cell else None
 
     def name(self, column: str) -> str:
         """Return text that is not blank."""
@@ -183,14 +183,27 @@ DELIMITER_REPAIRED = "a text with the delimiter, which was taken for one cell"
 BYTES_REPAIRED = "a text with bytes that are not UTF-8, which were replaced"
 
 
+class Table(NamedTuple):
+    """An open table: its layout and columns, and the lines of its rows."""
+
+    layout: Layout  # with the delimiter that the header tells
+    header: list[str]  # names of the columns
+    lines: Iterator[tuple[int, str | BadRowError]]  # as those of `read_lines`
+
+
+def open_table(path: Path, layout: Layout) -> Table:
+    """Return a table whose header is read. Raise InvalidInputError if the header is wrong."""
+    lines = read_lines(path, keep_bytes=bool(layout.free_text))
+    if not layout.has_header:
+        return Table(layout, list(layout.columns), lines)
+    first = next(lines, (1, ""))
+    layout = _with_delimiter(layout, first[1])
+    return Table(layout, _header(path, first, layout), lines)
+
+
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table. Blank lines are not rows. Raise InvalidInputError if the header is wrong."""
-    lines = read_lines(path, keep_bytes=bool(layout.free_text))
-    header = list(layout.columns)
-    if layout.has_header:
-        first = next(lines, (1, ""))
-        layout = _with_delimiter(layout, first[1])
-        header = _header(path, first, layout)
+    layout, header, lines = open_table(path, layout)
     for line, text in lines:
         yield text if isinstance(text, BadRowError) else row_of(path, line, text, layout, header, zone)
 
@@ -216,7 +229,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     line, text = first
     if isinstance(text, BadRowError):
         raise InvalidInputError(str(text))
-    cells = _split(text, layout)
+    cells = split_cells(text, layout)
     if cells is None:
         raise bad_line(path, line, "the header's quotes do not match")
     names = [name.strip() for name in cells]
@@ -239,7 +252,7 @@ def row_of(
     path: Path, line: int, text: str, layout: Layout, header: list[str], zone: tzinfo | None = None
 ) -> LogRow | BadRowError:
     """Return the row of a line with the columns of a header, or the error about the line."""
-    cells = _split(text, layout)
+    cells = split_cells(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
     for columns in layout.other_columns:
@@ -303,7 +316,7 @@ LIST_ENTRY = re.compile(r"[a-z][\w/:.-]*=[^=\s]+")
 """One entry of a list of resources, like cpu=8 or gres/gpu:a100=4."""
 
 
-def _split(text: str, layout: Layout) -> list[str] | None:
+def split_cells(text: str, layout: Layout) -> list[str] | None:
     """Return the cells of a line; None if its quotes do not match."""
     if layout.delimiter == BLANK:
         return text.split()
@@ -401,11 +414,16 @@ class TableFormat(Format):
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
-        # If all times of a log name their zone, a time without one is a mistake, and the zone is unknown.
-        for row in read_rows(path, self.layout, zone if self.clock is Clock.LOCAL else None):
-            yield parsed(row, self._job)
+        for row in read_rows(path, self.layout, self.zone_of_times(zone)):
+            yield parsed(row, self.job_of_row)
 
-    def _job(self, row: LogRow) -> LogJob | Dropped:
+    def zone_of_times(self, zone: tzinfo) -> tzinfo | None:
+        """Return the zone of times that state none; None if such a time is a mistake."""
+        # If all times of a log name their zone, a time without one is a mistake, and the zone is unknown.
+        return zone if self.clock is Clock.LOCAL else None
+
+    def job_of_row(self, row: LogRow) -> LogJob | Dropped:
+        """Return the job of a row, or why it is none; raise `BadRowError` if a cell is invalid."""
         if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
             return row.dropped("the header again")  # several outputs in one file
         job = self.parse(row)

@@ -18,6 +18,9 @@ GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))
 AMOUNT = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 """A number of pieces of a resource."""
 
+RESOURCE_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES")
+"""Columns of sacct with lists of resources."""
+
 CPU_COLUMNS = ("AllocCPUS", "NCPUS", "ReqCPUS")
 """Columns of sacct with the CPUs of a job, for logs without lists of resources."""
 
@@ -50,7 +53,7 @@ class Recurring(Generic[_ValueT]):
         return value
 
 
-class _Gpus(NamedTuple):
+class Gpus(NamedTuple):
     """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
     number: float  # number of GPUs, or of what counts as GPUs
@@ -58,11 +61,11 @@ class _Gpus(NamedTuple):
     types: int = 0  # number of types
 
 
-def held_gpus(row: LogRow, units: Sequence[Unit]) -> _Gpus:
+def held_gpus(row: LogRow, units: Sequence[Unit]) -> Gpus:
     """Return the GPUs of a job, with the other resources that count as GPUs."""
     if units == ONLY_GPUS:
         return _GPUS.of(row)
-    gpus = _Gpus(0)
+    gpus = Gpus(0)
     number = 0.0
     for unit in units:
         if unit.resource == GPU:
@@ -128,7 +131,7 @@ def why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
     return f"no GPU, but {named}; count them with --unit {GPU},{others[0]}"
 
 
-def _read_gpus(row: LogRow) -> _Gpus:
+def _read_gpus(row: LogRow) -> Gpus:
     """Return the allocated GPUs, or the requested GPUs if the log does not state the allocation.
 
     If the allocation states no type, the requested type is the type of the job.
@@ -141,7 +144,7 @@ def _read_gpus(row: LogRow) -> _Gpus:
         lists.append(("AllocGRES", _gres))
     if not lists and row.has("ReqTRES"):
         lists.append(("ReqTRES", _tres))
-    gpus = _Gpus(0)
+    gpus = Gpus(0)
     for column, read in lists:
         gpus = _gpus_of_list(row, column, read)
         if gpus.number:
@@ -155,13 +158,13 @@ def _read_gpus(row: LogRow) -> _Gpus:
     return gpus
 
 
-_GPUS = Recurring(("AllocTRES", "AllocGRES", "ReqTRES"), _read_gpus)
+_GPUS = Recurring(RESOURCE_COLUMNS, _read_gpus)
 
 
 _ReadEntry: TypeAlias = Callable[[LogRow, str, str], tuple[str | None, int] | None]
 
 
-def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
+def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> Gpus:
     """Return the GPUs in a list of resources; `read` returns the type and number of one entry."""
     untyped: int | None = None
     typed = dict[str, int]()
@@ -177,7 +180,7 @@ def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
     # The untyped entry also counts the GPUs of the typed entries.
     total = sum(typed.values()) if untyped is None else untyped
     only_type = next(iter(typed)) if len(typed) == 1 else None
-    return _Gpus(total, only_type, len(typed))
+    return Gpus(total, only_type, len(typed))
 
 
 def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:

@@ -41,7 +41,7 @@ from polluxsim.logs.formats.log_rows import (
     row_of,
 )
 from polluxsim.logs.formats.opening import is_standard_workload_format
-from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
+from polluxsim.logs.formats.slurm_jobs import MAX_PRIORITY, STATES
 from polluxsim.logs.formats.swf import STATUSES as SWF_STATUSES
 from polluxsim.logs.formats.times import Times, consistent_times, read_clock_duration, read_time
 

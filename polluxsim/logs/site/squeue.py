@@ -14,7 +14,7 @@ from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError
 from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, read_lines
-from polluxsim.logs.formats.slurm import MAX_PRIORITY
+from polluxsim.logs.formats.slurm_jobs import MAX_PRIORITY
 from polluxsim.logs.formats.slurm_json import scalar
 from polluxsim.logs.formats.slurm_resources import GRES
 from polluxsim.logs.site.hostlist import expanded
