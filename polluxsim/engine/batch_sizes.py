@@ -41,7 +41,8 @@ def _chosen(job: ActiveJob, size: BatchSize, placement: Placement, state: State)
     what = f"chose {size!r} of job {job.job_id!r} on {gpus} GPU{'s' * (gpus != 1)}"
     if job.job.is_rigid:
         raise InvalidBatchSizeError(f"{what}: the job has no profile, so its batch size cannot be chosen")
-    if (fixed := job.truth.application.fixed_batch_size) is not None:
+    fixed = job.truth.application.fixed_batch_size
+    if fixed is not None:
         application = job.truth.application.name
         raise InvalidBatchSizeError(f"{what}: {application} cannot change its batch size, {fixed} examples")
     if len(types) > 1:

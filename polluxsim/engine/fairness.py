@@ -157,11 +157,13 @@ class TimesAlone:
         settings = self._scenario.settings
         start = first_round(submit_time, settings.round_interval) * settings.round_interval
         wait = max(start - submit_time, 0.0)  # the round can be earlier by rounding
-        if (duration := job.fixed_duration) is not None:
+        duration = job.fixed_duration
+        if duration is not None:
             run_time = settings.first_delay(job.application, gpu_type) + duration
             return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)
-        if (gang := truth.application.gang_size) is not None:
+        gang = truth.application.gang_size
+        if gang is not None:
             there = truth.for_gpu_type(gpu_type)
             run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), gpu_type)
             return (wait + run_time) * max(gang / share, 1.0)

@@ -33,8 +33,12 @@ from polluxsim.policies.contract.view import Change, Changes, Decision
 
 AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the interval
 # Values of the kinds of changes: the attribute `value` of an enumeration is slow to read, and its hash to compute.
-ARRIVAL, EPOCH, COMPLETION = Change.ARRIVAL.value, Change.EPOCH.value, Change.COMPLETION.value
-LEARNING, NODES, EVICTION = Change.LEARNING.value, Change.NODES.value, Change.EVICTION.value
+ARRIVAL = Change.ARRIVAL.value
+EPOCH = Change.EPOCH.value
+COMPLETION = Change.COMPLETION.value
+LEARNING = Change.LEARNING.value
+NODES = Change.NODES.value
+EVICTION = Change.EVICTION.value
 FAILURES = NODES | EVICTION  # changes that do not let a job progress
 
 

@@ -96,7 +96,8 @@ class Scenario:
         self.check(self.workload)
         for setting, names in self.settings.named_applications.items():
             known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
-            if unknown := sorted(set(names) - set(known)):
+            unknown = sorted(set(names) - set(known))
+            if unknown:
                 raise InvalidConfigError(
                     f"engine.{setting} names application {unknown[0]!r}, {allowed_among(unknown[0], known)}"
                 )
@@ -201,7 +202,8 @@ class Scenario:
 
     def sensitivity_of(self, job: Job) -> Sensitivity | None:
         """Return the speed of a job against CPUs and memory, from its user or its application; None if unknown."""
-        if (said := job.sensitivity) is not None or job.is_rigid:
+        said = job.sensitivity
+        if said is not None or job.is_rigid:
             return said
         return sensitivity_of(self.profiles[job.application])
 
@@ -253,7 +255,8 @@ class Scenario:
         """Return the cycle of checkpoints of a job on a number of nodes, or None if no work can be lost."""
         if not self.work_can_be_lost:
             return None
-        if (checkpoints := self.settings.checkpoints) is None:
+        checkpoints = self.settings.checkpoints
+        if checkpoints is None:
             return CheckpointCycle()
         failures = nodes.num_failures
         passed = now - nodes.start
@@ -328,7 +331,8 @@ class Agents:
         from polluxsim.models.fitting import known_throughput  # noqa: PLC0415
 
         key = truth.profile.application.name, truth.gpu_type
-        if (known := self._known.get(key)) is None:
+        known = self._known.get(key)
+        if known is None:
             known = self._known[key] = known_throughput(truth.profile, self._size(truth))
         return known
 

@@ -103,7 +103,8 @@ class EngineSettings:
         delays = self.delays.all
         use_limits(self.limits)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
-            if not isinstance(value := getattr(self, name), kind | None):
+            value = getattr(self, name)
+            if not isinstance(value, kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, must be {kind.__name__}, or null")
         if self.sharing is not None and self.interference:
             raise InvalidConfigError(f"engine.interference is {self.interference:g}, must be 0 with engine.sharing")

@@ -322,7 +322,8 @@ class Simulation:
             return
         num_coming = self._submissions.num_coming
         num_forks = self._forks.num_pending
-        if (why := self._standstill.at_round(state, self._rounds, num_coming, num_forks)) is not None:
+        why = self._standstill.at_round(state, self._rounds, num_coming, num_forks)
+        if why is not None:
             self._stop(why)
             return
         state.enter_epochs()
@@ -342,7 +343,8 @@ class Simulation:
         jobs = self._state.jobs
         if decision.explain is None:
             return ()
-        if not (due := self._reasons.due(self.time, moves.keys() | decision.rejected, jobs.active)):
+        due = self._reasons.due(self.time, moves.keys() | decision.rejected, jobs.active)
+        if not due:
             return ()
         reasons = checked_reasons(decision.explain(due), due, self.time)
         self._recorder.take_texts(reasons.values())

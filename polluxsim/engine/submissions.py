@@ -69,7 +69,8 @@ class Submissions:
                 raise workload.error(job, "the workload already has a job of this name, must be another name")
             if job.submit_time < now and not coincide(job.submit_time, now):
                 raise workload.error(job, f"submitted at {job.submit_time:g} s, must be {now:g} s or later")
-            if missing := [name for name in job.after if name not in names and name not in known]:
+            missing = [name for name in job.after if name not in names and name not in known]
+            if missing:
                 raise workload.error(job, f"after has {missing[0]!r}, must have names of jobs in this run")
             checked.add(job.job_id)
         for job in jobs:
@@ -99,7 +100,8 @@ class Submissions:
         left_out = False
         coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
-            if (active := self._state.jobs.active.get(name)) is not None:
+            active = self._state.jobs.active.get(name)
+            if active is not None:
                 self._state.end(active, Status.CANCELLED)
             elif self._waits(name) or (name in coming and name not in self._left_out):
                 self._left_out |= {name}
@@ -159,7 +161,8 @@ class Submissions:
 
     def _cancel(self, event: Event) -> None:
         job: Job = event.about
-        if (active := self._state.jobs.active.get(job.job_id)) is not None:
+        active = self._state.jobs.active.get(job.job_id)
+        if active is not None:
             if active.job.cancel_time is not None:
                 self._state.end(active, Status.CANCELLED)
         elif self._waits(job.job_id):
@@ -182,7 +185,8 @@ class Submissions:
 
         If that job does not complete, the waiting job can never be submitted.
         """
-        if (left := self._waits_for.get(job.job_id)) is None:
+        left = self._waits_for.get(job.job_id)
+        if left is None:
             return
         if not is_complete:
             self._give_up(job)

@@ -274,7 +274,8 @@ def _why_missing(target: str) -> str:
 
 def _near(name: str, module: ModuleType) -> str:
     """Return the end of an error message: the most similar name in a module, or the names of its classes."""
-    if meant := did_you_mean(name, dir(module)):
+    meant = did_you_mean(name, dir(module))
+    if meant:
         return meant
     own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
     return f"; it has {listed(own)}" if own else ""
@@ -354,7 +355,8 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
             parameters = inspect.signature(get_object(settings["_target_"])).parameters
             for name in settings.keys() & parameters.keys():
                 declared = _written(parameters[name].annotation).removesuffix(" | None")
-                if (kind := _PARQUET.get(declared)) is not None:
+                kind = _PARQUET.get(declared)
+                if kind is not None:
                     found[f"{group}.{name}"] = kind
     return found
 

@@ -82,7 +82,8 @@ class Execution:
         ineffective += unused_in(run.scenario, result)
         if ineffective:
             info["without_effect"] = ineffective
-        if suspicions := suspicious(self.spec.config, self.workload):
+        suspicions = suspicious(self.spec.config, self.workload)
+        if suspicions:
             info["suspicious"] = suspicions
         if summary is not None and (values := computed(self._metrics, result)):
             info["metrics"] = values

@@ -155,7 +155,8 @@ def interruptible() -> Iterator[Callable[..., None]]:
     ends. Here the program stops at the next call of the function. If the thread does not stop in time, another thread
     ends the process, which is safe only while no file is being written.
     """
-    pressed, over = threading.Event(), threading.Event()
+    pressed = threading.Event()
+    over = threading.Event()
 
     def check(*_: object) -> None:
         if pressed.is_set():
@@ -248,7 +249,8 @@ def exits_raised() -> Iterator[None]:
 
     Blocks may be nested. `os._exit` still ends a process that is forked in the block.
     """
-    process, before = os.getpid(), os._exit
+    process = os.getpid()
+    before = os._exit
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != process:

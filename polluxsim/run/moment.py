@@ -176,7 +176,8 @@ class Moment(Generic[RunT]):
         result = run_to_end(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)
         info = self._execution.lasting_info(summarise(result))
-        if suspicions := suspicious(branch.config, branch.scenario.workload):
+        suspicions = suspicious(branch.config, branch.scenario.workload)
+        if suspicions:
             info["suspicious"] = suspicions
         written = self._paths.as_written(branch.config)
         info |= {"config": written, "seed": written["seed"], "nodes": branch.scenario.cluster.groups, "key": None}

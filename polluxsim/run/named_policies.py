@@ -35,7 +35,8 @@ class NamedPolicy(NamedTuple):
     @property
     def overrides(self) -> list[str]:
         """Return the overrides that choose the policy. A user's class becomes an entry without settings."""
-        settings, plus = policy_text(self.name).settings, "" if self.module is None else "+"
+        settings = policy_text(self.name).settings
+        plus = "" if self.module is None else "+"
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 
     def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:

@@ -22,7 +22,8 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     with progress_line("jobs complete", num_expected(workload), starting) as show:
 
         def watch(run: Simulation) -> None:
-            if (record := run.last_round) is None:
+            record = run.last_round
+            if record is None:
                 return
             note = (
                 f"{(record.time - run.start_time) / HOUR:.1f} h simulated, {record.active_jobs} jobs active, "

@@ -174,7 +174,8 @@ def check_parts(config: Mapping[str, Any]) -> None:
 
 def check_names(names: Collection[str], seed: object) -> None:
     """Raise InvalidConfigError if a group is unknown or missing, given the names of all groups."""
-    if unknown := sorted(set(names) - {*TOP_LEVEL, REPRODUCE_KEY}):
+    unknown = sorted(set(names) - {*TOP_LEVEL, REPRODUCE_KEY})
+    if unknown:
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")
     if seed == MISSING:
