@@ -34,8 +34,8 @@ def place_running_jobs(state: State) -> None:
             try:
                 move = move_of(job, placements[job], state.nodes)
             except InvalidAllocationError as error:
-                what = f"it cannot run on its GPUs at the start of the run: {error}"
-                raise state.scenario.workload.error(job.job, what) from error
+                problem = f"it cannot run on its GPUs at the start of the run: {error}"
+                raise state.scenario.workload.error(job.job, problem) from error
             moves.append(move._replace(delay=0.0))
     gpus_placed = [_gpus_of(job) for job in placements]
     gpus_without_room = [_gpus_of(job) for job, _ in running if job not in placements]
@@ -64,7 +64,7 @@ def _chosen(state: State, running: Sequence[tuple[ActiveJob, Past]]) -> dict[Act
         if past.placement and free.has(past.placement):
             free.take(past.placement)
             chosen[job] = past.placement
-    left: dict[tuple[int, ...], int] = {}  # GPUs for further jobs on groups of nodes
+    spare_gpus: dict[tuple[int, ...], int] = {}  # GPUs for further jobs on groups of nodes
     types: dict[ActiveJob, str] = {}  # GPU type of each job that has room
     nodes_of: dict[ActiveJob, tuple[int, ...]] = {}  # nodes of this type that each of these jobs can use
     for job, _ in running:
@@ -74,8 +74,8 @@ def _chosen(state: State, running: Sequence[tuple[ActiveJob, Past]]) -> dict[Act
         gpus = _gpus_of(job)
         for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
             nodes = _nodes_of(state, job, name, len(free.gpus))
-            if gpus <= left.setdefault(nodes, free.on(nodes)):
-                left[nodes] -= gpus
+            if gpus <= spare_gpus.setdefault(nodes, free.on(nodes)):
+                spare_gpus[nodes] -= gpus
                 types[job] = name
                 nodes_of[job] = nodes
                 break

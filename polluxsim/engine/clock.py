@@ -243,30 +243,30 @@ class WholeSeconds:
         interval = self.round_interval
         course: list[Milestone] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
-            left = interval - start % interval
-            step = rate * left
+            remaining = interval - start % interval
+            step = rate * remaining
             if progress + step < boundary:
                 progress += step
-                start += left
-                left = interval
+                start += remaining
+                remaining = interval
                 step = rate * interval
                 while progress + step < boundary:
                     progress += step
                     start += interval
             seconds = round((boundary - progress) / rate)
             start += seconds
-            course.append((start, not seconds and left == interval))
+            course.append((start, not seconds and remaining == interval))
             progress = boundary
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
         """Return the sum of the complete intervals, added in order, and the time of their end."""
-        left = self.round_interval - start % self.round_interval
+        remaining = self.round_interval - start % self.round_interval
         step = rate * self.round_interval
-        while start + left <= now:
-            progress += rate * left if left != self.round_interval else step
-            start += left
-            left = self.round_interval
+        while start + remaining <= now:
+            progress += rate * remaining if remaining != self.round_interval else step
+            start += remaining
+            remaining = self.round_interval
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:

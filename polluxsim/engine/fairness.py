@@ -146,11 +146,11 @@ class TimesAlone:
             return self._time_on(job, share, submit_time, self._only_type)
         cluster = self._scenario.cluster
         gpus = {name: sum(cluster.by_type[name]) for name in self._scenario.speeds_of(job)}
-        shares = {name: share * there / cluster.num_gpus for name, there in gpus.items()}
+        shares = {name: share * num_gpus / cluster.num_gpus for name, num_gpus in gpus.items()}
         times = {name: self._time_on(job, part, submit_time, name) for name, part in shares.items()}
-        known = {name: time for name, time in times.items() if time is not None}
-        rate = sum(gpus[name] / time for name, time in known.items())
-        return sum(gpus[name] for name in known) / rate if known else None
+        finite_times = {name: time for name, time in times.items() if time is not None}
+        rate = sum(gpus[name] / time for name, time in finite_times.items())
+        return sum(gpus[name] for name in finite_times) / rate if finite_times else None
 
     def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
         """Return the completion time of a job on a share of GPUs of one type [s]; None if it is unknown."""
@@ -164,8 +164,10 @@ class TimesAlone:
         truth = self._scenario.truth_of(job)
         gang = truth.application.gang_size
         if gang is not None:
-            there = truth.for_gpu_type(gpu_type)
-            run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), gpu_type)
+            truth_on_type = truth.for_gpu_type(gpu_type)
+            run_time = self._from_start(
+                job, truth_on_type, self._scenario.agents.new(job, truth_on_type), ((0, gang),), gpu_type
+            )
             return (wait + run_time) * max(gang / share, 1.0)
         try:
             return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))

@@ -69,9 +69,9 @@ class ActiveJob:
     @property
     def max_replicas(self) -> int:
         """Return the largest number of GPUs that its agent and its user allow now."""
-        most = self.agent.max_replicas
-        asked = self.job.max_replicas
-        return most if asked is None else min(most, asked)
+        largest = self.agent.max_replicas
+        requested = self.job.max_replicas
+        return largest if requested is None else min(largest, requested)
 
     @property
     def ends_epochs_by_events(self) -> bool:
@@ -137,8 +137,8 @@ class ActiveJob:
         last = cycle.last_end(passed, error)
         if last is None:
             return cycle.after(passed, cycle.kept, error)
-        kept = self.rule.progress_at(segment.progress, segment.rate, segment.start, segment.start + last)
-        return cycle.after(passed, kept, error)
+        saved = self.rule.progress_at(segment.progress, segment.rate, segment.start, segment.start + last)
+        return cycle.after(passed, saved, error)
 
     def saves_from(self, now: float, seconds: float) -> float:
         """Return when a checkpoint of this length must begin to be complete now [s], not before its segment."""
@@ -207,7 +207,7 @@ class ActiveJob:
             rates = [rate * (1 - self.slowdown) for rate in rates]
         self._ahead = self.rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
         if cycle is not None:
-            self._ahead = [cycle.delayed(each, start) for each in self._ahead]
+            self._ahead = [cycle.delayed(ahead, start) for ahead in self._ahead]
         if self._time_up < self._ahead[0][0]:
             self._ahead[0] = max(self._time_up, start), False
         end = self._ahead[0]
@@ -313,8 +313,8 @@ class ActiveJob:
 
     def _trained_until(self, segment: Segment, time: float) -> float:
         """Return the progress at a time of training within a segment [M0-steps]."""
-        known, progress, start = self._reached
-        if known is not segment or start > time:
+        reached_segment, progress, start = self._reached
+        if reached_segment is not segment or start > time:
             progress = segment.progress
             start = segment.start
         progress, start = self.rule.last_boundary(progress, segment.rate, start, time)

@@ -218,8 +218,8 @@ class Nodes:
         """Request this number of nodes, and release all nodes beyond it. Return when new nodes are up [s], or ∞."""
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
-        for known in (self.coming, self.draining, self.down):
-            for node in [node for node in known if node >= num_nodes]:
+        for nodes in (self.coming, self.draining, self.down):
+            for node in [node for node in nodes if node >= num_nodes]:
                 self._release(node, now)
         if more > 0:
             self._up_at += [now + self._cluster.startup_time] * more

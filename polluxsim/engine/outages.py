@@ -78,8 +78,8 @@ class Downtime:
     def schedule_new_units(self) -> None:
         """Schedule the first outage of each new unit. Units belong to nodes: new nodes add units."""
         cluster = self._state.scenario.cluster
-        for source, each in enumerate(cluster.outages):
-            for unit in each.units(cluster.num_nodes):
+        for source, source_outages in enumerate(cluster.outages):
+            for unit in source_outages.units(cluster.num_nodes):
                 if (source, unit) not in self._units:
                     self._units.add((source, unit))
                     self._schedule(source, unit, 0)
@@ -98,9 +98,9 @@ class Downtime:
         outages = list(self._in_progress.values())
         if nodes.draining or nodes.coming:
             announced = nodes.draining.keys() | nodes.coming.keys()
-            outages += [each for each in self._coming.values() if announced & set(each.what.nodes)]
-        ending = [each for each in outages if each.what.duration < inf]
-        recurring = sum(self._recurs(each) for each in ending)
+            outages += [outage for outage in self._coming.values() if announced & set(outage.what.nodes)]
+        ending = [outage for outage in outages if outage.what.duration < inf]
+        recurring = sum(self._recurs(outage) for outage in ending)
         return Returns(len(ending) - recurring + self._num_interruptions, recurring)
 
     def _recurs(self, coming: ComingOutage) -> bool:

@@ -54,9 +54,9 @@ class guarded:  # noqa: N801  (a context manager, like those of contextlib)
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__  # Ctrl-C during a compiled kernel
         if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}{_attributes(error)}"
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}{_attributes(error)}"
             where = f"in the round at {self._time:g} s{_place(error)}"
-            raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
+            raise PolicyError(f"policy {self._name} failed {where}: {problem}") from error
 
 
 def _attributes(error: BaseException) -> str:
@@ -92,7 +92,7 @@ class FitTogether:
     def __call__(self, one: JobView, other: JobView) -> bool:
         """Return whether the two jobs fit together."""
         windows = cast("Sequence[JobWindow]", (one, other))
-        pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
+        pairs = ([window.as_tenant(node, self._types) for window in windows] for node in self._nodes)
         return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FitTogether:
@@ -152,8 +152,8 @@ def rare_collections() -> Iterator[None]:
     """
     with _LOCK:
         _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
-        first, *others = _BEFORE[0]
-        gc.set_threshold(max(first, ALLOCATIONS) if first else 0, *others)
+        first, *older_thresholds = _BEFORE[0]
+        gc.set_threshold(max(first, ALLOCATIONS) if first else 0, *older_thresholds)
     try:
         yield
     finally:
@@ -238,20 +238,20 @@ def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict
     """Return a policy's reasons at a time [s], with plain numbers."""
     if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
-    known = set(asked)
+    asked_jobs = set(asked)
     checked = {}
     for job_id, reason in answer.items():
-        if job_id not in known:
+        if job_id not in asked_jobs:
             raise PolicyError(f"the policy explained job {short(job_id)}, which it was not asked about")
         try:
             if not isinstance(reason, Reason):
                 raise TypeError
-            kind, numbers, others = reason
+            kind, numbers, other_jobs = reason
             values = tuple(map(float, numbers.values()))
             if any(map(isnan, values)):
                 raise TypeError
             plain = tuple(zip(map(str, numbers), values, strict=True))
-            jobs = tuple(map(str, others)) if others else ()
+            jobs = tuple(map(str, other_jobs)) if other_jobs else ()
         except (TypeError, ValueError, AttributeError):
             must_be = "a Reason(kind, numbers, others)"
             raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None

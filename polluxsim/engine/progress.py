@@ -48,8 +48,8 @@ class CheckpointCycle(NamedTuple):
         """
         if passed <= self.due + error:
             return None
-        cycles, rest = self._cycles(passed, error)
-        later = cycles + (rest >= self.cost - error) - 1
+        cycles, remainder = self._cycles(passed, error)
+        later = cycles + (remainder >= self.cost - error) - 1
         return None if later < 0 else max(self.due, 0.0) + _times(later, self.interval)
 
     def after(self, passed: float, kept: float, error: float = 0.0) -> CheckpointCycle:
@@ -61,9 +61,9 @@ class CheckpointCycle(NamedTuple):
             return self._replace(due=max(self.due - passed, 0.0), since=self.since + passed)
         trained = self._trained(passed, error)
         last = self.last_end(passed, error)
-        _, rest = self._cycles(passed, error)
+        _, remainder = self._cycles(passed, error)
         return self._replace(
-            due=self.interval - max(rest - self.cost, 0.0) if rest >= self.cost - error else -rest,
+            due=self.interval - max(remainder - self.cost, 0.0) if remainder >= self.cost - error else -remainder,
             since=self.since + trained if last is None else trained - last,
             kept=kept,
             paused=self.paused + (passed - trained),
@@ -75,8 +75,8 @@ class CheckpointCycle(NamedTuple):
 
     def _trained(self, passed: float, error: float = 0.0) -> float:
         """Return the training within a time longer than `due` [s]."""
-        cycles, rest = self._cycles(passed, error)
-        return max(self.due, 0.0) + _times(cycles, self.interval) + max(rest - self.cost, 0.0)
+        cycles, remainder = self._cycles(passed, error)
+        return max(self.due, 0.0) + _times(cycles, self.interval) + max(remainder - self.cost, 0.0)
 
     def _cycles(self, passed: float, error: float) -> tuple[int, float]:
         """Return the number of complete cycles, and the time since the last checkpoint began [s]."""
@@ -181,9 +181,13 @@ class Holding:
 
     def times(self, now: float) -> tuple[float, float, float]:
         """Return the time with GPUs, and the part of it in starts and restarts [s; s; GPU s]."""
-        held = now - self.since if self.num_replicas else 0.0
-        restart = min(held, self.delay)
-        return self.run_time + held, self.restart_time + restart, self.restart_service + restart * self.num_replicas
+        held_time = now - self.since if self.num_replicas else 0.0
+        restart = min(held_time, self.delay)
+        return (
+            self.run_time + held_time,
+            self.restart_time + restart,
+            self.restart_service + restart * self.num_replicas,
+        )
 
     def cede(self, gpus: float, now: float) -> None:
         """From now on, this many GPUs of the job go to other jobs [s]."""

@@ -166,17 +166,17 @@ class Recorder:
 
     def record_hosts(self, before: Mapping[JobId, Hosted], after: Mapping[JobId, Hosted]) -> None:
         """Record the changes of the CPUs and memory of jobs, and of their speeds with them."""
-        for job_id, each in after.items():
-            if before.get(job_id) != each:
-                self._hosts.append(HostRecord(self._state.clock.now, job_id, *each.host, each.speed))
+        for job_id, grant in after.items():
+            if before.get(job_id) != grant:
+                self._hosts.append(HostRecord(self._state.clock.now, job_id, *grant.host, grant.speed))
 
     def round(self, *, has_changed: bool) -> None:
         """Record the cluster after a round if something happened, or if the record differs from the last record."""
         jobs = self._state.jobs
         nodes = self._state.nodes
         now = self._state.clock.now
-        held, goodput, weighted = jobs.totals.sum(jobs.running)
-        in_use = held - nodes.shared.num_extra
+        held_gpus, goodput, weighted = jobs.totals.sum(jobs.running)
+        in_use = held_gpus - nodes.shared.num_extra
         up = nodes.num_up(now)
         price = nodes.hourly_cost
         cost = nodes.cost(now) if price else 0.0
@@ -212,8 +212,8 @@ class Recorder:
         Raise a PolicyError if the policy has several kinds with one name.
         """
         for record, text in reasons:
-            own = self._own_texts.setdefault(record.kind, text)
-            if own != text:
+            first_text = self._own_texts.setdefault(record.kind, text)
+            if first_text != text:
                 raise PolicyError(
                     f"the policy gave reasons of two different kinds with the name {record.kind!r}; use another name "
                     "for one of them"
@@ -247,24 +247,24 @@ class Recorder:
         timings = copy(self._timings)
         timings.append(TimingRecord("simulate", None, seconds))
         timings.append(TimingRecord("fairness", None, perf_counter() - started))
-        kept = self if is_over else copy_containers(self)
+        recorder = self if is_over else copy_containers(self)
         return Result(
             job_records=jobs,
-            round_records=kept._rounds,
-            allocation_records=kept._allocations,
+            round_records=recorder._rounds,
+            allocation_records=recorder._allocations,
             end_time=now,
             timing_records=timings,
-            reason_records=kept._reasons,
+            reason_records=recorder._reasons,
             standstill=standstill,
             outage_records=state.nodes.all_outages(),
             gpu_seconds=state.nodes.gpu_seconds(now),
-            checkpoint_records=kept._checkpoints,
-            sharing_records=kept._sharing,
-            host_records=kept._hosts,
-            start_records=kept._starts,
-            chooser_records=kept._choosers,
+            checkpoint_records=recorder._checkpoints,
+            sharing_records=recorder._sharing,
+            host_records=recorder._hosts,
+            start_records=recorder._starts,
+            chooser_records=recorder._choosers,
             before_run=state.before_run,
-            reason_texts=kept._texts,
+            reason_texts=recorder._texts,
         )
 
     def _reset_sums(self) -> None:

@@ -151,16 +151,16 @@ class Rounds:
 
         Jobs that have arrived and ended since the last decision are left out.
         """
-        named = self._named
-        arrived = named.get(ARRIVAL, {})
-        ended = named.get(COMPLETION, {})
+        names_by_change = self._named
+        arrived = names_by_change.get(ARRIVAL, {})
+        ended = names_by_change.get(COMPLETION, {})
         return Changes(
             arrived=[views[job_id] for job_id in arrived if job_id in views],
             ended={job_id: time for job_id, time in ended.items() if job_id not in arrived},
-            passed_epoch=tuple(named.get(EPOCH, ())),
-            learnt=tuple(named.get(LEARNING, ())),
-            nodes=NODES in named,
-            evicted=tuple(named.get(EVICTION, ())),
+            passed_epoch=tuple(names_by_change.get(EPOCH, ())),
+            learnt=tuple(names_by_change.get(LEARNING, ())),
+            nodes=NODES in names_by_change,
+            evicted=tuple(names_by_change.get(EVICTION, ())),
             altered=self._altered,
         )
 

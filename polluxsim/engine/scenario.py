@@ -95,11 +95,11 @@ class Scenario:
             check_rule(self.batch_rule)
         self.check(self.workload)
         for setting, names in self.settings.named_applications.items():
-            known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
-            unknown = sorted(set(names) - set(known))
+            applications = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
+            unknown = sorted(set(names) - set(applications))
             if unknown:
                 raise InvalidConfigError(
-                    f"engine.{setting} names application {unknown[0]!r}, {allowed_among(unknown[0], known)}"
+                    f"engine.{setting} names application {unknown[0]!r}, {allowed_among(unknown[0], applications)}"
                 )
 
     def check(self, workload: Workload) -> None:
@@ -116,9 +116,9 @@ class Scenario:
                 "policy, like fifo, easy or las"
             )
         if self.traits.one_type_as and len(self.cluster.types) > 1:
-            there = ", ".join(self.cluster.types)
+            types = ", ".join(self.cluster.types)
             raise InvalidConfigError(
-                f"policy {self.policy_name} knows one GPU type, as {self.traits.one_type_as}; the cluster has {there}"
+                f"policy {self.policy_name} knows one GPU type, as {self.traits.one_type_as}; the cluster has {types}"
             )
         self._check_past(workload)
         self._check_shapes(workload)
@@ -175,10 +175,10 @@ class Scenario:
             return
         for job in workload.jobs:
             if job.queue not in partitions:
-                there = "has no queue" if job.queue is None else f"has queue {job.queue!r}"
+                queue = "has no queue" if job.queue is None else f"has queue {job.queue!r}"
                 raise workload.error(
                     job,
-                    f"{there}, and the cluster has partitions: the queue must be {one_of(job.queue or '', partitions)}",
+                    f"{queue}, and the cluster has partitions: the queue must be {one_of(job.queue or '', partitions)}",
                 )
 
     @cached_property
@@ -234,12 +234,12 @@ class Scenario:
         if not job.is_rigid:
             queue = job.queue if self.cluster.partitions else None
             key = (job.application, job.num_replicas, job.batch_size, job.gpu_types, queue)
-        known = self._speeds.get(key)
-        if known is None:
+        speeds = self._speeds.get(key)
+        if speeds is None:
             nodes = self.cluster.for_queue(job.queue)
-            known = speeds_of(job, self.profile_of(job), nodes, shrinks=self.traits.adaptive)
-            self._speeds[key] = known
-        return known
+            speeds = speeds_of(job, self.profile_of(job), nodes, shrinks=self.traits.adaptive)
+            self._speeds[key] = speeds
+        return speeds
 
     @property
     def can_fail(self) -> bool:
@@ -322,19 +322,19 @@ class Agents:
 
         application = truth.profile.application
         maximises_throughput = self._traits.maximises_throughput
-        known = self._throughput(truth) if self._traits.known_throughput else None
+        throughput = self._throughput(truth) if self._traits.known_throughput else None
         if ruled is None:
-            return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput)
-        return ElasticAgent(ruled, application, known, maximises_throughput=maximises_throughput)
+            return AdaptiveAgent(application, throughput, maximises_throughput=maximises_throughput)
+        return ElasticAgent(ruled, application, throughput, maximises_throughput=maximises_throughput)
 
     def _throughput(self, truth: GroundTruth) -> ThroughputParams:
         from polluxsim.models.fitting import known_throughput  # noqa: PLC0415
 
         key = truth.profile.application.name, truth.gpu_type
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = known_throughput(truth.profile, self._size(truth))
-        return known
+        throughput = self._known.get(key)
+        if throughput is None:
+            throughput = self._known[key] = known_throughput(truth.profile, self._size(truth))
+        return throughput
 
     def _size(self, truth: GroundTruth) -> int:
         return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())

@@ -133,10 +133,10 @@ class EngineSettings:
     @property
     def named_applications(self) -> Mapping[str, Iterable[str]]:
         """Return the applications that settings name, by setting."""
-        named: dict[str, Iterable[str]] = {"restart_delays": self.restart_delays}
+        applications: dict[str, Iterable[str]] = {"restart_delays": self.restart_delays}
         if self.checkpoints is not None:
-            named |= {"checkpoints.costs": self.checkpoints.costs, "checkpoints.sizes": self.checkpoints.sizes}
-        return {setting: names for setting, names in named.items() if names}
+            applications |= {"checkpoints.costs": self.checkpoints.costs, "checkpoints.sizes": self.checkpoints.sizes}
+        return {setting: names for setting, names in applications.items() if names}
 
     @property
     def disturbance(self) -> Sharing | None:

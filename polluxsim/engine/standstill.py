@@ -86,9 +86,9 @@ class Standstill:
         time = state.clock.now
         waited = 0.0 if self._idle_since is None else time - self._idle_since
         first = next(iter(jobs), "none")
-        what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
+        subject = f"none of the {len(jobs)} jobs left, the first is {first!r},"
         how = f"has made any progress in the {waited:g} s up to" if waited else "will make progress after"
-        return f"{what} {how} {time:g} s: {self._cause(state)}"
+        return f"{subject} {how} {time:g} s: {self._cause(state)}"
 
     def _cause(self, state: State) -> str:
         """Return why no job makes progress: nodes that do not come back, endless failures, or the policy."""
@@ -101,8 +101,8 @@ class Standstill:
         if without_room and gone:
             names = f"node {gone[0]} is" if len(gone) == 1 else f"nodes {', '.join(map(str, gone))} are"
             needs = "each of them needs" if len(without_room) == len(jobs) else f"job {without_room[0]!r} needs"
-            others = "" if len(without_room) == len(jobs) else f", and {policy} started no other job"
-            return f"{names} down for good, and {needs} more than the nodes that are up{others}"
+            idle_others = "" if len(without_room) == len(jobs) else f", and {policy} started no other job"
+            return f"{names} down for good, and {needs} more than the nodes that are up{idle_others}"
         if self._num_repairs >= MOST_REPAIRS and self._downtime.pending().again:
             return f"nodes have failed and come up again {self._num_repairs} times, and no job could train in between"
         elastic = ""
@@ -116,9 +116,9 @@ def _has_room(active: ActiveJob, state: State) -> bool:
     job = active.job
     cluster = state.scenario.cluster
     gang = active.truth.application.gang_size
-    least = job.num_replicas
+    fewest_gpus = job.num_replicas
     if gang is None and state.scenario.traits.adaptive:
-        least = job.min_replicas or 1
+        fewest_gpus = job.min_replicas or 1
     up = state.nodes.present(state.clock.now)
     usable = 0
     for node, gpus in enumerate(up):
@@ -128,4 +128,4 @@ def _has_room(active: ActiveJob, state: State) -> bool:
         if cluster.hosts and job.host is not None:
             room = min(gpus, cluster.hosts[node].count(job.host))
         usable += room
-    return usable >= least
+    return usable >= fewest_gpus

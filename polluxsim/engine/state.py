@@ -383,8 +383,8 @@ class State:
 
     def _change_shares(self, losses: Mapping[JobId, float]) -> None:
         """Set the GPUs and relative speeds of the jobs with GPUs by number, and tell the observers."""
-        held = self.nodes.shared.held
-        shares = {job_id: (gpus, 1 - losses.get(job_id, 0.0)) for job_id, gpus in held.items()}
+        shared_gpus = self.nodes.shared.held
+        shares = {job_id: (gpus, 1 - losses.get(job_id, 0.0)) for job_id, gpus in shared_gpus.items()}
         for record in self.observers.shares_changed:
             record(self.shares, shares)
         self.shares = shares

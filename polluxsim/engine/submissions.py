@@ -61,15 +61,15 @@ class Submissions:
         now = self._state.clock.now
         names = {job.job_id for job in jobs}
         checked = set[JobId]()
-        known = self.known
+        known_jobs = self.known
         for job in jobs:
             workload = Workload((replace(job, after=()),), source)
             scenario.check(workload)
-            if job.job_id in known or job.job_id in checked:
+            if job.job_id in known_jobs or job.job_id in checked:
                 raise workload.error(job, "the workload already has a job of this name, must be another name")
             if job.submit_time < now and not coincide(job.submit_time, now):
                 raise workload.error(job, f"submitted at {job.submit_time:g} s, must be {now:g} s or later")
-            missing = [name for name in job.after if name not in names and name not in known]
+            missing = [name for name in job.after if name not in names and name not in known_jobs]
             if missing:
                 raise workload.error(job, f"after has {missing[0]!r}, must have names of jobs in this run")
             checked.add(job.job_id)
@@ -96,7 +96,7 @@ class Submissions:
 
     def leave_out(self, names: Iterable[JobId]) -> bool:
         """Cancel jobs that are active or not submitted yet. Return whether there were such jobs."""
-        known = self.known
+        known_jobs = self.known
         left_out = False
         coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
@@ -105,7 +105,7 @@ class Submissions:
                 self._state.end(active, Status.CANCELLED)
             elif self._waits(name) or (name in coming and name not in self._left_out):
                 self._left_out |= {name}
-                self._give_up(known[name])
+                self._give_up(known_jobs[name])
             else:
                 continue
             left_out = True
@@ -185,14 +185,14 @@ class Submissions:
 
         If that job does not complete, the waiting job can never be submitted.
         """
-        left = self._waits_for.get(job.job_id)
-        if left is None:
+        predecessors = self._waits_for.get(job.job_id)
+        if predecessors is None:
             return
         if not is_complete:
             self._give_up(job)
             return
-        left.discard(name)
-        if not left:
+        predecessors.discard(name)
+        if not predecessors:
             del self._waits_for[job.job_id]
             if job.past is None:
                 now = self._state.clock.now

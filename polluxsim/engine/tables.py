@@ -94,12 +94,12 @@ class Courses:
     def update(self, job: ActiveJob) -> None:
         """Take note of the next end of an epoch of a job."""
         time, after_round = job.next_epoch
-        known = self._next.get(job.job_id)
-        if known is None and time == inf:
+        present = self._next.get(job.job_id)
+        if present is None and time == inf:
             return
-        if known is None:
+        if present is None:
             self._count += 1
-        number = self._count if known is None else known[0]
+        number = self._count if present is None else present[0]
         if after_round:
             time = just_after(time)
         self._next[job.job_id] = number, time
@@ -120,12 +120,12 @@ class Courses:
         """Return the jobs whose epochs are over, in order of number. `update` must follow for each."""
         if not self._queue:
             return []
-        found = {}
+        due = {}
         while self._queue and has_come(self._queue[0][0], now):
             time, number, job_id = heappop(self._queue)
             if self._next.get(job_id) == (number, time):
-                found[number] = job_id
-        return [found[number] for number in sorted(found)] if len(found) > 1 else list(found.values())
+                due[number] = job_id
+        return [due[number] for number in sorted(due)] if len(due) > 1 else list(due.values())
 
     def __deepcopy__(self, memo: dict[int, object]) -> Courses:
         return copy_containers(self)
@@ -251,13 +251,13 @@ class JobTables:
         The view of the job shows the submission time of the other job to policies that sort by this time.
         """
         numbers = sorted(job.order for job in self.active.values())
-        order = [each for each in self.active if each != name]
+        order = [job_id for job_id in self.active if job_id != name]
         order.insert(order.index(other), name)
         set_field(self.views[name], "submit_time", self.views[other].submit_time)
-        for each, number in zip(order, numbers, strict=True):
-            self.active[each].order = number
-        self.active = {each: self.active[each] for each in order}
-        self.views = {each: self.views[each] for each in order}
+        for job_id, number in zip(order, numbers, strict=True):
+            self.active[job_id].order = number
+        self.active = {job_id: self.active[job_id] for job_id in order}
+        self.views = {job_id: self.views[job_id] for job_id in order}
         self.running.sort(key=ORDER)
         self._running_views = [self.views[job.job_id] for job in self.running]
         self._waiting_are_in_order = False

@@ -85,11 +85,11 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
     @property
     def message(self) -> str:
         """Return the message about a decision that takes too long."""
-        what = f"policy {self._name} was not made within {self.limit:g} s{self.place}"
+        problem = f"policy {self._name} was not made within {self.limit:g} s{self.place}"
         if self._time is not None:
             where = f"in the round at {self._time:g} s{self.place}"
-            what = f"policy {self._name} did not decide within {self.limit:g} s {where}"
-        return f"{what}; engine.decision_limit sets the limit, and null switches it off"
+            problem = f"policy {self._name} did not decide within {self.limit:g} s {where}"
+        return f"{problem}; engine.decision_limit sets the limit, and null switches it off"
 
     @property
     def is_over(self) -> bool:

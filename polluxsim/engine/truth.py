@@ -201,8 +201,8 @@ class GroundTruth:
     @property
     def speed_alone(self) -> float:
         """Return the speed of one GPU at the largest atomic batch size [examples/s]."""
-        most = self.application.max_atomic_batch_size
-        return most / self.profile.step_time((1,), most).step_time
+        batch_size = self.application.max_atomic_batch_size
+        return batch_size / self.profile.step_time((1,), batch_size).step_time
 
     def speed_at(self, shape: tuple[int, ...], choice: BatchChoice) -> TrainingSpeed:
         """Return the speed on a shape of placement at a batch size."""

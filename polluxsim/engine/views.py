@@ -87,8 +87,8 @@ class ViewValidity:
     def check(self) -> None:
         """Raise a `ViewClosedError` if the policy has already decided."""
         if not self.is_open:
-            what = "a view is closed after the decision that it was for"
-            raise ViewClosedError(f"{what}: to keep values of a job, copy it by JobSnapshot.of(job)")
+            problem = "a view is closed after the decision that it was for"
+            raise ViewClosedError(f"{problem}: to keep values of a job, copy it by JobSnapshot.of(job)")
 
 
 class OracleWindow(ReadOnly):
