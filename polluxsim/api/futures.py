@@ -110,11 +110,11 @@ class Moment(moment.Moment[RunT]):
         parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
         added, left_out = () if add is None else tuple(self._jobs(add)), _jobs_named("without", without)
         chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
-        given = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
+        objects = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
         down_nodes, down_for = ((), 0.0) if down is None else down
         seconds: Any = as_declared("down_for", down_for, "Seconds")
         outage = {"down_nodes": down_nodes, "down_for": seconds}
-        request = moment.WhatIfRequest(chosen, given, drop_nodes, without=left_out, added=added, seed=seed, **outage)
+        request = moment.WhatIfRequest(chosen, objects, drop_nodes, without=left_out, added=added, seed=seed, **outage)
         run = self.fork_with(request)
         counts = {
             "node(s) dropped": len({*drop_nodes}),
@@ -122,12 +122,12 @@ class Moment(moment.Moment[RunT]):
             "job(s) left out": len(left_out),
             "job(s) added": len(added),
         }
-        changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
+        changes = [*_names(parts), *(f"{count} {noun}" for noun, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
         name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"
         # The user of this process named the changed classes, so that `Result.at` may load them.
-        own = own_modules({group: run.info["config"][group] for group in parts})
-        return replace(run, name=name, allow_classes=tuple(dict.fromkeys((*run.allow_classes, *sorted(own)))))
+        own_classes = own_modules({group: run.info["config"][group] for group in parts})
+        return replace(run, name=name, allow_classes=tuple(dict.fromkeys((*run.allow_classes, *sorted(own_classes)))))
 
     def when(
         self, jobs: str | Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT

@@ -40,8 +40,8 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in entries(self.group):
-            known = allowed_among(self.name, entries(self.group))
-            raise InvalidConfigError(f"{self.group}={self.name} is unknown, {known}")
+            allowed = allowed_among(self.name, entries(self.group))
+            raise InvalidConfigError(f"{self.group}={self.name} is unknown, {allowed}")
 
     def __repr__(self) -> str:
         words = [] if self.name is None else [repr(self.name)]
@@ -205,8 +205,8 @@ def workload_part(workload: WorkloadLike | None) -> Part:
     if isinstance(workload, str | Path) and Path(workload).suffix in TABLES:
         return Choice("workload", "file", {"path": str(workload)})
     if isinstance(workload, Path) or (isinstance(workload, str) and workload not in entries("workload")):
-        known = f"choose from {', '.join(entries('workload'))} and files that end in {' or '.join(TABLES)}"
-        raise InvalidConfigError(f"workload={workload} is unknown; {known}")
+        choices = f"choose from {', '.join(entries('workload'))} and files that end in {' or '.join(TABLES)}"
+        raise InvalidConfigError(f"workload={workload} is unknown; {choices}")
     if workload is None or isinstance(workload, str | Choice):
         return _choice("workload", workload)
     if isinstance(workload, pd.DataFrame):

@@ -174,10 +174,10 @@ class Comparison:
     @cached_property
     def metrics(self) -> dict[str, Summary]:
         """Return the metrics of each run. Raise InvalidInputError if no metric counts a job of a run."""
-        found = {name: summarise(run.result) for name, run in self.runs.items()}
+        summaries = {name: summarise(run.result) for name, run in self.runs.items()}
         for name, run in self.runs.items():
             replace(run, name=name).must_have_metrics()
-        return {name: summary for name, summary in found.items() if summary is not None}
+        return {name: summary for name, summary in summaries.items() if summary is not None}
 
     def _side_by_side(self) -> SideBySide:
         runs = self.runs.values()
@@ -262,12 +262,12 @@ def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> C
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
     if not runs:
         raise InvalidInputError("there is no run to compare; give runs by name, {'fifo': result, ...}")
-    named = {name: _as_run(name, run) for name, run in runs.items()}
+    runs_by_name = {name: _as_run(name, run) for name, run in runs.items()}
     if baseline is None:
-        return Comparison(named)
-    if baseline not in named:
-        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(named)}")
-    return Comparison({baseline: named[baseline], **named})
+        return Comparison(runs_by_name)
+    if baseline not in runs_by_name:
+        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(runs_by_name)}")
+    return Comparison({baseline: runs_by_name[baseline], **runs_by_name})
 
 
 def _as_run(name: str, given: object) -> Run:
@@ -276,7 +276,7 @@ def _as_run(name: str, given: object) -> Run:
         return given
     if isinstance(given, Records):
         return Result(name, {}, given)
-    what = f"compare takes results, and {name!r} is of type {type(given).__name__}"
+    problem = f"compare takes results, and {name!r} is of type {type(given).__name__}"
     if isinstance(given, Simulation):
-        raise TypeError(f"{what}; step it to its end, and pass its result()")
-    raise TypeError(f"{what}; pass what simulate, read or the result() of a run returns")
+        raise TypeError(f"{problem}; step it to its end, and pass its result()")
+    raise TypeError(f"{problem}; pass what simulate, read or the result() of a run returns")

@@ -72,12 +72,12 @@ def _in_notebook() -> bool:
 def _bar(workload: Workload) -> Iterator[Watcher]:
     """Yield a watcher that shows a bar below the cell until the run ends."""
     with _display("starting; the first run ever compiles its kernels") as update:
-        shown = perf_counter()
+        last_update = perf_counter()
 
         def watch(run: Simulation) -> None:
-            nonlocal shown
-            if perf_counter() - shown >= REFRESH and run.last_round is not None:
-                shown = perf_counter()
+            nonlocal last_update
+            if perf_counter() - last_update >= REFRESH and run.last_round is not None:
+                last_update = perf_counter()
                 update(bar_html(run.num_ended, num_expected(workload, run), run.last_round, run.start_time))
 
         yield watch
@@ -283,10 +283,10 @@ def stated(arguments: Mapping[str, Any], seed: int) -> tuple[RunSpec, list[str]]
 
 def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
     """Return the parts that are objects. A policy may have a state, so the run gets a copy."""
-    given = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
-    if "policy" in given:
-        given["policy"] = deepcopy(given["policy"])
-    return given
+    objects = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
+    if "policy" in objects:
+        objects["policy"] = deepcopy(objects["policy"])
+    return objects
 
 
 def _policy_entry(policy: Part) -> str | None:

@@ -204,13 +204,13 @@ def _one_after_another(
     """Make the runs of a sweep in this process, after a check of all settings with the first seed."""
     first_seed = plan[0][1]
     if len(plan) > 1:
-        for named, seed in plan:
+        for arguments, seed in plan:
             if seed == first_seed:
-                check(seed, **named)
+                check(seed, **arguments)
     runs = list[Result]()
     with counting(len(plan)) as done:
-        for named, seed in plan:
-            runs.append(simulate(**named, metrics=metrics, seed=seed, progress=False))
+        for arguments, seed in plan:
+            runs.append(simulate(**arguments, metrics=metrics, seed=seed, progress=False))
             done(len(runs))
     return runs
 
@@ -220,11 +220,11 @@ def _kept(
 ) -> Sweep:
     """Make the missing runs of a sweep in a folder, in several processes, and return the sweep."""
     if metrics:
-        what = f"metrics has {next(iter(metrics))!r}, but a sweep in several processes cannot state an object"
+        problem = f"metrics has {next(iter(metrics))!r}, but a sweep in several processes cannot state an object"
         raise InvalidConfigError(
-            f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
+            f"{problem}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
-    runs = [stated(named, seed) for named, seed in plan]
+    runs = [stated(arguments, seed) for arguments, seed in plan]
     frame_of_entries([entry_of(words, spec, folder) for spec, words in runs], folder, workers=workers, check_first=True)
     return read_sweep(folder)
 

@@ -38,19 +38,21 @@ def _chosen(job: ActiveJob, size: BatchSize, placement: Placement, state: State)
     """Return the batch size of a job on a placement, which must be within the limits of the job."""
     types = state.nodes.node_types.names_of(placement)
     _, shape, gpus = spread(placement)
-    what = f"chose {size!r} of job {job.job_id!r} on {gpus} GPU{'s' * (gpus != 1)}"
+    description = f"chose {size!r} of job {job.job_id!r} on {gpus} GPU{'s' * (gpus != 1)}"
     if job.job.is_rigid:
-        raise InvalidBatchSizeError(f"{what}: the job has no profile, so its batch size cannot be chosen")
+        raise InvalidBatchSizeError(f"{description}: the job has no profile, so its batch size cannot be chosen")
     fixed = job.truth.application.fixed_batch_size
     if fixed is not None:
         application = job.truth.application.name
-        raise InvalidBatchSizeError(f"{what}: {application} cannot change its batch size, {fixed} examples")
+        raise InvalidBatchSizeError(f"{description}: {application} cannot change its batch size, {fixed} examples")
     if len(types) > 1:
-        raise InvalidBatchSizeError(f"{what} of {' and '.join(types)}: they must be of one type, or its agent chooses")
+        raise InvalidBatchSizeError(
+            f"{description} of {' and '.join(types)}: they must be of one type, or its agent chooses"
+        )
     try:
         truth = job.truth.for_gpu_type(types[0])
         choice = size.split(BatchLimits.of(truth.application), gpus)
         truth.speed_at(shape, choice)  # raises ProfileRangeError outside the measured range
     except (InvalidBatchSizeError, ProfileRangeError) as error:
-        raise InvalidBatchSizeError(f"{what}: {error}") from error
+        raise InvalidBatchSizeError(f"{description}: {error}") from error
     return ChosenBatch(choice, size.this_epoch_only)

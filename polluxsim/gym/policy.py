@@ -109,9 +109,9 @@ class Layout:
     def running_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
         """Return the row of a running job in an observation, shape (5,)."""
         gpus = num_replicas(job.placement)
-        held = job.attained_service / gpus
+        mean_held_time = job.attained_service / gpus
         limit = job.time_limit or 0.0
-        return 1.0, gpus / num_gpus, _scaled(held), _scaled(limit), self._time_left(view, job)
+        return 1.0, gpus / num_gpus, _scaled(mean_held_time), _scaled(limit), self._time_left(view, job)
 
     def _time_left(self, view: ClusterView, job: JobView) -> float:
         """Return the scaled time left on the requested GPUs, or 0 without the oracle."""

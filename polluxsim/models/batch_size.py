@@ -29,10 +29,10 @@ def split_batch_size(
     """
     if accumulate_alone is None:
         accumulate_alone = batch_size > application.init_batch_size
-    most = application.max_batch_size
-    most_atomic = application.max_atomic_batch_size
+    largest = application.max_batch_size
+    largest_atomic = application.max_atomic_batch_size
     least_steps = 1 if num_replicas == 1 and accumulate_alone else 0
-    return _split(batch_size, num_replicas, most, most_atomic, least_steps)
+    return _split(batch_size, num_replicas, largest, largest_atomic, least_steps)
 
 
 @lru_cache(1 << 12)  # thousands of jobs need equal splits
@@ -169,17 +169,17 @@ def split_by_weight(
     each step, so the total differs from the batch size: in each step by fewer examples than there are GPUs, unless the
     minimum of a GPU requires more. The rounding does not raise it above the largest batch size.
     """
-    most = [application.max_atomic_batch_size for application in limits]
-    steps = ceil(batch_size / _total(gpus, most) - ROUNDING_SLACK) - 1
-    least = [application.min_atomic_batch_size for application in limits]
-    wanted = max(batch_size / (steps + 1), _total(gpus, least))
-    exact = _within(wanted, gpus, weights, list(zip(least, most, strict=True)))
+    largest_sizes = [application.max_atomic_batch_size for application in limits]
+    steps = ceil(batch_size / _total(gpus, largest_sizes) - ROUNDING_SLACK) - 1
+    smallest_sizes = [application.min_atomic_batch_size for application in limits]
+    wanted = max(batch_size / (steps + 1), _total(gpus, smallest_sizes))
+    exact = _within(wanted, gpus, weights, list(zip(smallest_sizes, largest_sizes, strict=True)))
     sizes = [floor(size + ROUNDING_SLACK) for size in exact]
     total = _total(gpus, sizes)
     largest = limits[0].max_batch_size // (steps + 1)
     # Rounding down leaves examples over. The types that lost most by it get one more on each GPU.
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index] - exact[index]):
-        if total < wanted - ROUNDING_SLACK and sizes[index] < most[index] and total + gpus[index] <= largest:
+        if total < wanted - ROUNDING_SLACK and sizes[index] < largest_sizes[index] and total + gpus[index] <= largest:
             sizes[index] += 1
             total += gpus[index]
     return DividedBatch(tuple(zip(gpus, sizes, strict=True)), steps)
@@ -196,12 +196,15 @@ def _within(
     """Return the examples per GPU of each type, in proportion to weights within the limits, with a given total."""
 
     def sizes(scale: float) -> list[float]:
-        return [min(max(scale * weight, least), most) for weight, (least, most) in zip(weights, limits, strict=True)]
+        return [
+            min(max(scale * weight, smallest), largest)
+            for weight, (smallest, largest) in zip(weights, limits, strict=True)
+        ]
 
     # The total is linear in the scale between the scales at which a type reaches a limit.
     scales = set()
-    for weight, (least, most) in zip(weights, limits, strict=True):
-        scales |= {least / weight, most / weight}
+    for weight, (smallest, largest) in zip(weights, limits, strict=True):
+        scales |= {smallest / weight, largest / weight}
     bends = sorted(scales)
     totals = [_total(gpus, sizes(bend)) for bend in bends]
     above = next((index for index, total_at_bend in enumerate(totals) if total_at_bend >= total), len(totals) - 1)

@@ -301,9 +301,9 @@ def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
     Points outside the profile are left out.
     """
     application = profile.application
-    most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)
+    most_gpus = min(application.most_replicas(application.max_batch_size), MOST_GPUS)
     observations = []
-    for gpus in _doubling(1, most):
+    for gpus in _doubling(1, most_gpus):
         placement = packed(gpus, gpus_per_node)
         for atomic in _doubling(application.min_atomic_batch_size, application.max_atomic_batch_size):
             try:

@@ -63,8 +63,10 @@ class ScaledGoodput:
         Raise InvalidBatchSizeError for a batch size outside the limits on this type.
         """
         choice = size.split(BatchLimits.of(self.application), num_replicas)
-        there = self.model.predicted(ceil(num_replicas / self.gpus_per_node), num_replicas, choice)
-        return there._replace(throughput=there.throughput * self.ratio, goodput=there.goodput * self.ratio)
+        prediction = self.model.predicted(ceil(num_replicas / self.gpus_per_node), num_replicas, choice)
+        return prediction._replace(
+            throughput=prediction.throughput * self.ratio, goodput=prediction.goodput * self.ratio
+        )
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the goodput on `num_replicas` GPUs of the other type times `ratio`, and its batch choice."""

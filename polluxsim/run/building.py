@@ -89,8 +89,8 @@ def build(config: Mapping[str, Any], group: str) -> Any:
     except Exception as error:
         raise InvalidConfigError(f"{group}: {_one_line(str(error))}") from error
     except BaseException as error:
-        what = f"{settings['_target_']} ended the process when it was made ({_first_cause(error)})"
-        raise PolicyError(f"{group}: {what}; it must return or raise an Exception") from error
+        problem = f"{settings['_target_']} ended the process when it was made ({_first_cause(error)})"
+        raise PolicyError(f"{group}: {problem}; it must return or raise an Exception") from error
 
 
 def instantiate(settings: Any) -> Any:
@@ -141,8 +141,8 @@ def _settings(config: Mapping[str, Any], group: str) -> dict[Any, Any]:
 def _check_is_name(group: str, target: object) -> None:
     """Raise `InvalidConfigError` if the target of a group is not text."""
     if not isinstance(target, str):
-        what = f"{group}._target_ is {short(target)}, must be the dotted name of a class or function"
-        raise InvalidConfigError(what)
+        problem = f"{group}._target_ is {short(target)}, must be the dotted name of a class or function"
+        raise InvalidConfigError(problem)
 
 
 def check_classes(config: object, source: str, allowed: Collection[str] = ()) -> list[str]:
@@ -211,16 +211,16 @@ def _is_in(name: str, modules: Collection[str]) -> bool:
 def _import_class(source: str, name: str, target: str, allowed: Collection[str]) -> None:
     """Import a class from an allowed module; refuse anything that the module does not define itself."""
     try:
-        found = get_object(target)
+        imported = get_object(target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         why = _why_missing(target) or f"cannot be imported: {_one_line(_first_cause(error))}"
         raise InvalidInputError(f"{source}: {name} {target!r} {why}") from error
-    if not isinstance(found, type) or not _is_in(found.__module__, allowed):
+    if not isinstance(imported, type) or not _is_in(imported.__module__, allowed):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class of an allowed module itself")
-    group, _, rest = name.partition(".")
-    if rest == "_target_" and not callable(getattr(found, _METHODS.get(group, "__init__"), None)):
+    group, _, setting = name.partition(".")
+    if setting == "_target_" and not callable(getattr(imported, _METHODS.get(group, "__init__"), None)):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class with a method {_METHODS[group]}")
 
 
@@ -277,8 +277,8 @@ def _near(name: str, module: ModuleType) -> str:
     meant = did_you_mean(name, dir(module))
     if meant:
         return meant
-    own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-    return f"; it has {listed(own)}" if own else ""
+    own_names = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    return f"; it has {listed(own_names)}" if own_names else ""
 
 
 def _check(group: str, settings: dict[Any, Any]) -> None:
@@ -296,18 +296,18 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             del settings[name]  # a part that was not chosen; a user's class may not know this value
             continue
         if name not in parameters and not takes_any:
-            known = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
-            what = f"{group}.{name} is not a setting of {target}; {known}"
-            raise InvalidConfigError(what + did_you_mean(name, parameters))
+            its_settings = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
+            problem = f"{group}.{name} is not a setting of {target}; {its_settings}"
+            raise InvalidConfigError(problem + did_you_mean(name, parameters))
         if name in parameters:
             annotation = parameters[name].annotation
             converted = as_declared(f"{group}.{name}", value, _written(annotation))
             settings[name] = _checked(f"{group}.{name}", converted, annotation, target)
             is_part = isinstance(value, dict) and "_target_" in value
             if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
-                what = f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null"
+                problem = f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null"
                 choice = _choice_of(f"{group}.{name}", annotation)
-                raise InvalidConfigError(f"{what}; write {choice}={value}" if isinstance(value, str) else what)
+                raise InvalidConfigError(f"{problem}; write {choice}={value}" if isinstance(value, str) else problem)
     _check_complete(group, settings, parameters)
 
 
@@ -320,8 +320,8 @@ def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping
         if _written(parameter.annotation).removesuffix(" | None") in _PARTS:
             choice = _choice_of(f"{group}.{name}", parameter.annotation)
             raise InvalidConfigError(f"{group}.{name} is missing; choose one with {choice}=NAME")
-        what = f"{group}.{name} is missing, and {settings['_target_']} has no default for it"
-        raise InvalidConfigError(f"{what}; add it to the YAML file, or give +{group}.{name}=VALUE")
+        problem = f"{group}.{name} is missing, and {settings['_target_']} has no default for it"
+        raise InvalidConfigError(f"{problem}; add it to the YAML file, or give +{group}.{name}=VALUE")
 
 
 def _choice_of(name: str, annotation: object) -> str:
@@ -335,10 +335,10 @@ def _written(annotation: object) -> str:
 
 def _checked(name: str, value: object, annotation: object, target: str) -> object:
     """Return a value after checking its declared type; convert a whole number to a declared float."""
-    known = _CHECKED.get(_written(annotation))
-    if known is None:
+    declared = _CHECKED.get(_written(annotation))
+    if declared is None:
         return value
-    types, kind = known
+    types, kind = declared
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise InvalidConfigError(f"{name} is {value!r}, must be {kind}{in_brackets(name, target)}")
     try:
@@ -349,7 +349,7 @@ def _checked(name: str, value: object, annotation: object, target: str) -> objec
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
     """Return the Parquet types of a resolved configuration's settings, as their targets' signatures declare them."""
-    found = {}
+    types = {}
     for group, settings in config.items():
         if isinstance(settings, dict) and "_target_" in settings:
             parameters = inspect.signature(get_object(settings["_target_"])).parameters
@@ -357,8 +357,8 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
                 declared = _written(parameters[name].annotation).removesuffix(" | None")
                 kind = _PARQUET.get(declared)
                 if kind is not None:
-                    found[f"{group}.{name}"] = kind
-    return found
+                    types[f"{group}.{name}"] = kind
+    return types
 
 
 def missing(key: str) -> str:
@@ -381,11 +381,11 @@ def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
 
     Raise InvalidConfigError if a metric cannot be loaded, or is not a `Metric` with a function and a valid name.
     """
-    named = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
-    for name in named:
+    places = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
+    for name in places:
         _check_metric_name(name)
-    found = {}
-    for name, place in named.items():
+    metrics = {}
+    for name, place in places.items():
         try:
             metric = resolve_name(place)
         except KeyboardInterrupt:
@@ -393,8 +393,8 @@ def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
         except BaseException as error:  # the user's module may raise anything
             why = f"({_one_line(_first_cause(error))}); give MODULE.ATTRIBUTE"
             raise InvalidConfigError(f"metric {name}: {place} cannot be loaded {why}") from error
-        found[name] = checked_metric(name, metric)
-    return found
+        metrics[name] = checked_metric(name, metric)
+    return metrics
 
 
 def metric_modules(config: Mapping[str, Any]) -> set[str]:
@@ -425,7 +425,7 @@ def _entry_points() -> tuple[Any, ...]:
 
 def _named_metrics(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the metrics that a configuration names: module and attribute by the metric's name."""
-    named = config.get("metrics") or {}
-    if not isinstance(named, dict) or not all(isinstance(place, str) for place in named.values()):
-        raise InvalidConfigError(f"metrics is {short(named)}; give metrics.NAME=MODULE.ATTRIBUTE")
-    return {str(name): place for name, place in named.items()}
+    places = config.get("metrics") or {}
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+        raise InvalidConfigError(f"metrics is {short(places)}; give metrics.NAME=MODULE.ATTRIBUTE")
+    return {str(name): place for name, place in places.items()}

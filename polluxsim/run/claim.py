@@ -33,8 +33,8 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
             raise InvalidConfigError(f"{folder}: another run is at work in this folder; wait for it, or name another")
         settings = settings_in(folder)
         if settings is None and (folder / RUN_FILE).exists():
-            what = "damaged, or not written by polluxsim; name another folder, or remove this file first"
-            raise InvalidConfigError(f"{folder / RUN_FILE}: {what}")
+            problem = "damaged, or not written by polluxsim; name another folder, or remove this file first"
+            raise InvalidConfigError(f"{folder / RUN_FILE}: {problem}")
         if settings is not None and (differing := difference(settings, config())):
             raise InvalidConfigError(
                 f"{folder}: a finished run of other settings is there ({differing}); name another folder, or remove "
@@ -84,8 +84,8 @@ def _take(folder: Path, since: float, stack: ExitStack) -> bool:
         return False
     if not folder.is_dir():
         return False
-    for made in reversed(_made_since(folder, since)):  # the stack ends the last one first
-        stack.enter_context(ending_with(partial(remove_if_empty, made)))
+    for new_folder in reversed(_made_since(folder, since)):  # the stack ends the last one first
+        stack.enter_context(ending_with(partial(remove_if_empty, new_folder)))
     return True
 
 
@@ -94,8 +94,8 @@ def _made_since(folder: Path, since: float) -> list[Path]:
 
     Making a folder changed the times of these folders and of their parent.
     """
-    made = []
+    new_folders = []
     while folder.parent != folder and min(path.stat().st_mtime for path in (folder, folder.parent)) >= since:
-        made.append(folder)
+        new_folders.append(folder)
         folder = folder.parent
-    return made
+    return new_folders

@@ -165,9 +165,9 @@ def _explained(words: Sequence[str], start: str = "") -> Iterator[None]:
         explained = composing_error(error, words)
         if explained is None:
             raise
-        what = str(explained)
-        begins_with_word = any(what.startswith((f"{word} ", f"{word}:")) for word in words)
-        raise InvalidConfigError(what if begins_with_word or not start else f"{start}: {what}") from error
+        problem = str(explained)
+        begins_with_word = any(problem.startswith((f"{word} ", f"{word}:")) for word in words)
+        raise InvalidConfigError(problem if begins_with_word or not start else f"{start}: {problem}") from error
 
 
 class Composer:
@@ -359,9 +359,9 @@ def _sweep(config: DictConfig, task: Sequence[str], loader: ConfigLoader, name: 
         )
     settings = config.hydra.sweeper
     check("workers", settings.get("workers"), PositiveInt | None)
-    given = [f"{setting}={values}" for setting, values in (settings.get("params") or {}).items()]
+    swept = [f"{setting}={values}" for setting, values in (settings.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
-    plan = _combinations(parser.parse_overrides(as_hydra_takes([*given, *task])))
+    plan = _combinations(parser.parse_overrides(as_hydra_takes([*swept, *task])))
     HydraConfig.instance().set_config(config)
     folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
     # Unresolved, because each run has another ${seed}.

@@ -127,8 +127,8 @@ class Execution:
     def _decision_limit(self) -> float | None:
         """Return the time limit of a decision [s], before the settings of the engine are checked."""
         if "engine" in self.spec.objects:
-            given: float | None = self.spec.objects["engine"].decision_limit
-            return given
+            stated_limit: float | None = self.spec.objects["engine"].decision_limit
+            return stated_limit
         limit = self.spec.config["engine"].get("decision_limit", DECISION_LIMIT)
         if limit is None or (isinstance(limit, int | float) and limit > 0):
             return limit

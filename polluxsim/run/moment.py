@@ -148,8 +148,8 @@ class Moment(Generic[RunT]):
         """
         settings = request.config(self.config)
         branch = self._branch.copy()
-        given = {group: value for group, (value, _) in request.objects.items()}
-        new_policy = "policy" in given or settings["policy"] != self.config["policy"]
+        objects = {group: value for group, (value, _) in request.objects.items()}
+        new_policy = "policy" in objects or settings["policy"] != self.config["policy"]
         nodes = tuple(_numbers(request.drop_nodes))
         left_out = self._left_out(request.without)
         down_nodes = tuple(sorted(set(_numbers(request.down_nodes))))
@@ -171,7 +171,7 @@ class Moment(Generic[RunT]):
             down_nodes=down_nodes,
             down_for=request.down_for,
         )
-        edit = branch.change(edit, given)
+        edit = branch.change(edit, objects)
         unused = settings_without_effect(branch.policy, branch.scenario)
         result = run_to_end(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)

@@ -76,6 +76,6 @@ def named_policy(name: str) -> NamedPolicy:
         sys.path.insert(0, str(path.parent))
     spec = None if "." in path.stem else find_spec(path.stem)
     if spec is None or spec.origin is None or Path(spec.origin).resolve() != path:
-        found = None if spec is None else spec.origin
-        raise InvalidConfigError(f"{file}: Python's module {path.stem!r} is {found}; give the file another name")
+        origin = None if spec is None else spec.origin
+        raise InvalidConfigError(f"{file}: Python's module {path.stem!r} is {origin}; give the file another name")
     return NamedPolicy(name, {"_target_": f"{path.stem}.{kind}", **settings}, path.stem)

@@ -47,8 +47,8 @@ class Situation:
 
 def site_of(spec: RunSpec, cluster: Cluster, node_numbers: Mapping[str, int]) -> Site:
     """Return a real cluster. `node_numbers` has the number of each node by its name; empty if there are no names."""
-    given = {"workload": Workload((), source="nodes"), "cluster": cluster}
-    run, _ = Execution(replace(spec, objects=given)).start()
+    objects = {"workload": Workload((), source="nodes"), "cluster": cluster}
+    run, _ = Execution(replace(spec, objects=objects)).start()
     return Site(cluster, partial(_refusal, run.scenario), node_numbers)
 
 
@@ -88,8 +88,8 @@ class KnownSite(KnownState):
             _check_limits(jobs, situation.source)
         elif situation.arrivals.source == RECENT:
             _check_load(situation.history)
-        given = {"workload": Workload(jobs, source=situation.source), "cluster": situation.site.cluster}
-        execution = Execution(replace(situation.spec, objects=given))
+        objects = {"workload": Workload(jobs, source=situation.source), "cluster": situation.site.cluster}
+        execution = Execution(replace(situation.spec, objects=objects))
         run, self._policy = execution.start()
         self._scenario: Scenario = run.scenario
         self._seed = situation.spec.seed
@@ -108,7 +108,7 @@ class KnownSite(KnownState):
         history = self._situation.history
         if history is None:
             return "assumed: each job runs until its time limit, and no further jobs arrive"
-        count = sum(each.job.past is None for each in history.seen)
+        count = sum(seen_job.job.past is None for seen_job in history.seen)
         run_times = f"assumed run times: drawn from {history.source}, given how long a job has run"
         if self.arrivals.source == NONE:
             return f"{run_times}; no further jobs arrive"
@@ -122,9 +122,9 @@ class KnownSite(KnownState):
         return partial(KnownSite, self._situation)
 
     def _begun(self, altered: tuple[Job, ...]) -> tuple[Simulation, Policy, Fork]:
-        others = {job.job_id: job for job in altered}
+        altered_jobs = {job.job_id: job for job in altered}
         workload = self._scenario.workload
-        jobs = tuple(others.get(job.job_id, job) for job in workload.jobs)
+        jobs = tuple(altered_jobs.get(job.job_id, job) for job in workload.jobs)
         scenario = replace(self._scenario, workload=Workload(jobs, source=workload.source))
         run = Simulation(scenario, self._seed)
         return run, deepcopy(self._policy), Fork(0.0, scenario)
@@ -166,5 +166,7 @@ def _check_limits(jobs: Iterable[Job], source: str) -> None:
     """Raise InvalidInputError if a job has no time limit."""
     without = [job.job_id for job in jobs if job.time_limit is None]
     if without:
-        what = f"{len(without)} jobs have no time limit, like {without[0]}, so nothing is known about their run times"
-        raise InvalidInputError(f"{source}: {what}; give the log of the cluster with --history")
+        problem = (
+            f"{len(without)} jobs have no time limit, like {without[0]}, so nothing is known about their run times"
+        )
+        raise InvalidInputError(f"{source}: {problem}; give the log of the cluster with --history")

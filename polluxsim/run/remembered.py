@@ -49,8 +49,8 @@ class Memory:
         folders = filter(None, map(_stated_folder, words))
         self._folders = dict(folders)
         # A description holds for each folder that a word states.
-        others = [word.partition("=")[0] if _stated_folder(word) else word for word in words]
-        self._file = _file_of(others, name)
+        words_without_folders = [word.partition("=")[0] if _stated_folder(word) else word for word in words]
+        self._file = _file_of(words_without_folders, name)
 
     def recall(self) -> OneRun | None:
         """Return the run that the command line describes; None if it is not remembered."""

@@ -168,8 +168,8 @@ def check_parts(config: Mapping[str, Any]) -> None:
         raise InvalidConfigError(f"seed is {short(seed)}, must be a whole number of at least 0")
     for group in GROUPS:
         if not isinstance(config.get(group), dict):
-            what = f"{group} is {short(config.get(group))}, must be a mapping with _target_ and parameters"
-            raise InvalidConfigError(f"{what}; {group}=NAME chooses one")
+            problem = f"{group} is {short(config.get(group))}, must be a mapping with _target_ and parameters"
+            raise InvalidConfigError(f"{problem}; {group}=NAME chooses one")
 
 
 def check_names(names: Collection[str], seed: object) -> None:
@@ -183,12 +183,12 @@ def check_names(names: Collection[str], seed: object) -> None:
     lacking = [name for name in (*GROUPS, "seed") if name not in names]
     if not lacking:
         return
-    what = f"there is no {lacking[0]} in the configuration, and each run needs one"
-    own = shipped("configs") / "run.yaml"
-    if config_files("run.yaml")["run.yaml"] == own and lacking[0] in GROUPS:
-        raise InvalidConfigError(f"{what}; choose one with {lacking[0]}=NAME")
+    problem = f"there is no {lacking[0]} in the configuration, and each run needs one"
+    shipped_file = shipped("configs") / "run.yaml"
+    if config_files("run.yaml")["run.yaml"] == shipped_file and lacking[0] in GROUPS:
+        raise InvalidConfigError(f"{problem}; choose one with {lacking[0]}=NAME")
     raise InvalidConfigError(
-        f"{what}; a run.yaml of your own replaces polluxsim's as a whole, so begin with a copy of {own}"
+        f"{problem}; a run.yaml of your own replaces polluxsim's as a whole, so begin with a copy of {shipped_file}"
     )
 
 
