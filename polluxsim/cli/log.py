@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from polluxsim.studies.judging import Judgement
+    from polluxsim.studies.log_calibration import Calibration
     from polluxsim.studies.log_replays import LogWhatIfRequest
     from polluxsim.studies.log_sections import LogSection
 
@@ -155,7 +156,8 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.look.sheets import print_sheet
     from polluxsim.studies.log_calibration import CalibrateRequest, calibrate
 
-    found = {}
+    # A mistake in the options ends the command before the first replay.
+    requests = []
     for section, gpus, folder in _pools(options):
         request = request_of(
             CalibrateRequest,
@@ -166,16 +168,30 @@ def _calibrate(options: Namespace) -> None:
             partition=section.partition,
             gpus_per_node=section.gpus_per_node or options.gpus_per_node,
         )
-        calibration = calibrate(request)
-        found[section.partition] = calibration._replace(cluster=[*section.sentences, *calibration.cluster])
-        print_without_effect(folder)
-    print_sheet(sheet_of_calibrations(found), options.form)
+        requests.append((section, request))
+    answers: dict[str | None, Calibration | PolluxSimError] = {}
+    errors: list[PolluxSimError] = []
+    for section, request in requests:
+        try:
+            calibration = calibrate(request)
+        except (InvalidConfigError, InvalidInputError) as error:
+            # One partition may have no waits, or no jobs of the user. The other partitions still have an answer.
+            errors.append(error)
+            answers[section.partition] = error
+            continue
+        answers[section.partition] = calibration._replace(cluster=[*section.sentences, *calibration.cluster])
+        print_without_effect(request.folder)
+    # An error of every partition is about the command, not about a partition.
+    if len(errors) == len(requests):
+        raise errors[0]
+    print_sheet(sheet_of_calibrations(answers), options.form)
 
 
 def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
     """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs."""
     from polluxsim.studies.log_sections import LogSection
-    from polluxsim.studies.log_selection import file_name
+    from polluxsim.studies.log_selection import chosen_partitions, file_name
+    from polluxsim.studies.logged_jobs import logged_jobs
 
     if options.nodes_from is not None:
         refuse_beside(options, "nodes-from", ["gpus", "partition-gpus"])
@@ -188,6 +204,9 @@ def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
     if options.partition_gpus is None:
         return [(LogSection(options.partition), options.gpus or [], options.output)]
     refuse_beside(options, "partition-gpus", ["gpus", "partition"])
+    jobs = list(logged_jobs(options.log).values())
+    for name in options.partition_gpus:
+        chosen_partitions(name, jobs, "--partition-gpus")  # raises if the log has no such partition
     return [(LogSection(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
 
 

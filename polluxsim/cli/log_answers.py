@@ -7,6 +7,7 @@ from math import isnan
 from typing import Any
 
 from polluxsim.common.durations import HOUR, length
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.hardware.costs import Price, in_dollars
 from polluxsim.look.descriptions import before_run_in, engine_waits, from_before, without_effect
 from polluxsim.look.sheets import Block, Sheet
@@ -22,17 +23,25 @@ WAITS = "a wait is all time without GPUs from submission to completion"
 LEAST_DIFFERENCE = 0.02  # smallest difference of explained shares that says which rule for nodes a site has
 
 
-def sheet_of_calibrations(found: Mapping[str | None, Calibration]) -> Sheet:
-    """Return the answer of calibrations by partition; None stands for all jobs of the log."""
+def sheet_of_calibrations(answers: Mapping[str | None, Calibration | PolluxSimError]) -> Sheet:
+    """Return the answer of calibrations by partition; None stands for all jobs of the log.
+
+    An error is the reason why a partition cannot be replayed. At least one partition has a calibration.
+    """
     parts: list[str | Block] = []
     data: dict[str, Any] = {}
-    for partition, calibration in found.items():
+    engines = []
+    for partition, answer in answers.items():
         if partition is not None:
             parts.append(f"partition {partition}:")
-        parts += _parts_of(calibration)
-        data[partition or "all"] = _data_of(calibration)
-    last = [WAITS, engine_waits(next(iter(found.values())).matches[0].engine)]
-    parts += last
+        if isinstance(answer, PolluxSimError):
+            parts.append(_not_replayed(str(answer)))
+            data[partition or "all"] = {"not_replayed": str(answer)}
+            continue
+        parts += _parts_of(answer)
+        data[partition or "all"] = _data_of(answer)
+        engines.append(answer.matches[0].engine)
+    parts += [WAITS, engine_waits(engines[0])]
     sentences = [part for part in parts if not isinstance(part, Block)]
     numbers = data["all"] if list(data) == ["all"] else {"partitions": data}
     return Sheet(parts, numbers | {"sentences": sentences})
@@ -180,8 +189,13 @@ def sheet_of_sections(sheets: Mapping[str, Sheet]) -> Sheet:
 
 def sheet_without_replay(reason: str) -> Sheet:
     """Return the answer about a partition that cannot be replayed."""
-    sentence = f"not replayed: {reason}"
+    sentence = _not_replayed(reason)
     return Sheet([sentence], {"not_replayed": reason, "sentences": [sentence]})
+
+
+def _not_replayed(reason: str) -> str:
+    """Return the sentence on a partition that cannot be replayed."""
+    return f"not replayed: {reason}"
 
 
 def _data_of_change(change: SettingChange) -> Mapping[str, Any]:

@@ -123,7 +123,7 @@ def _bars(found: LogWhatIf) -> Mapping[str, float]:
     """Return the first percentile of the wait [s] of the cases, the one nearest to the log first."""
     base = base_of(found)
     cases = [base, *(case for case in found.waits if case != base)]
-    return {_name(found, case): found.waits[case][1] for case in cases[:MOST_BARS]}
+    return {found.name_of(case): found.waits[case][1] for case in cases[:MOST_BARS]}
 
 
 def _waits(found: LogWhatIf) -> Mapping[str, np.ndarray]:
@@ -136,17 +136,5 @@ def _waits(found: LogWhatIf) -> Mapping[str, np.ndarray]:
     best = min(found.waits, key=lambda case: found.waits[case][1])
     waits = {"log": found.recorded}
     for case in dict.fromkeys([base, best]):
-        waits[_name(found, case)] = np.array([found.replays[case].waits[job] for job in found.jobs])
+        waits[found.name_of(case)] = np.array([found.replays[case].waits[job] for job in found.jobs])
     return waits
-
-
-def _name(found: LogWhatIf, case: Case) -> str:
-    """Return a case in a few words."""
-    words = [f"{case.policy}, {case.nodes} node{'s' * (case.nodes != 1)}"]
-    if len(set(found.request.loads)) > 1:
-        words.append(f"load {case.load:g}")
-    if len(set(found.request.failures)) > 1:
-        words.append(f"failures {case.failures}")
-    if case.user_gpus is not None:
-        words.append(f"{case.user_gpus} GPUs of a user")
-    return ", ".join(words)

@@ -65,14 +65,15 @@ DUPLICATE = "a job's name that another row had before"
 def oddities(job: LogJob) -> list[str]:
     """Return the suspicious values of one job."""
     reasons = list(job.oddities)
-    if job.duration is not None:
-        if job.duration == 0:
+    duration = job.duration
+    if duration is not None:
+        if duration == 0:
             reasons.append("duration of 0 s")
-        elif job.duration > LONG_DURATION:
+        elif duration > LONG_DURATION:
             reasons.append("duration of more than 60 days")
     if job.num_gpus % 1:
         reasons.append("a fraction of a GPU")
-    if job.status is JobStatus.RUNNING and job.duration is not None:
+    if job.status is JobStatus.RUNNING and duration is not None:
         reasons.append("was running when last seen: its duration is a lower bound")
     return reasons
 
@@ -149,6 +150,7 @@ def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
 
 
 BETWEEN_ODDITIES = "\n"
+END_OF_CORE = 1 + len(CORE_COLUMNS)  # position behind the last core column among the fields of a job
 BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
 GROUP_ROWS = 1 << 16  # rows of one row group of the Parquet file
 MAX_DAYS = 10_000  # longest trace whose report also lists the days without a submission [days]
@@ -341,10 +343,11 @@ class _Import:
                 reasons = oddities(entry)
                 if self.cluster_gpus is not None and entry.num_gpus > self.cluster_gpus:
                     reasons.append(self._too_large)
-                file = self.files.setdefault(entry.place.file, len(self.files))
+                file_name, line = entry.place
+                file = self.files.setdefault(file_name, len(self.files))
                 # The core columns are the fields from `job` to `attempts`.
                 odd = BETWEEN_ODDITIES.join(reasons) or None
-                yield (*entry[1 : 1 + len(CORE_COLUMNS)], *entry.extras, odd, file, entry.place.line)
+                yield (*entry[1:END_OF_CORE], *entry.extras, odd, file, line)
             elif isinstance(entry, Dropped):
                 self.dropped.add(entry.reason, entry.place)
             elif skip_bad:

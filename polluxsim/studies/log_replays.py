@@ -142,7 +142,7 @@ class LogWhatIf(NamedTuple):
         """Yield sentences on the jobs that the waits leave out, and why."""
         if not self.replays:
             return
-        replays_by_name = {self._name(case): replay for case, replay in self.replays.items()}
+        replays_by_name = {self.name_of(case): replay for case, replay in self.replays.items()}
         yield from left_out_in_words(Path(self.request.log), replays_by_name, self.jobs)
 
     def changes(self) -> list[SettingChange]:
@@ -216,7 +216,7 @@ class LogWhatIf(NamedTuple):
             effect += f"; {jct}; {_preemptions(pair[0], pair[1], jobs)}"
         return effect
 
-    def _name(self, case: Case) -> str:
+    def name_of(self, case: Case) -> str:
         """Return a case in words, without what all cases share."""
         words = [f"{case.policy} on {case.nodes} node{'s' * (case.nodes != 1)}"]
         if len(set(self.request.loads)) > 1:

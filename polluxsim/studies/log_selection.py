@@ -70,15 +70,15 @@ def partitions_of(jobs: Iterable[TraceJob]) -> list[str]:
     return list(dict.fromkeys(job.partition for job in jobs if job.partition))
 
 
-def chosen_partitions(text: str, jobs: Iterable[TraceJob]) -> list[str]:
+def chosen_partitions(text: str, jobs: Iterable[TraceJob], option: str = "--partition") -> list[str]:
     """Return the partitions of a text, which has commas between several ones.
 
-    Raise InvalidConfigError if no job has one of them.
+    Raise InvalidConfigError, with the option that has the text, if no job has one of them.
     """
     known = set(partitions_of(jobs))
     names = [text] if text in known else text.split(",")
     for name in names:
-        _check_name("--partition", name, known)
+        _check_name(option, name, known)
     return names
 
 

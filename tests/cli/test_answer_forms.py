@@ -116,6 +116,7 @@ def test_the_page_has_question_answer_uncertainty_assumptions_and_two_figures(to
     assert page.count("<svg") == 2
     assert "1 more node: cuts the p50 wait from 7.67 min to 5 s" in page
     assert "$14,610 more a month" in page
+    assert "fifo on 2 nodes" in page
     # The file needs no other file: no address is loaded. Addresses of namespaces and of licences are not.
     loaded = re.findall(r"""(?:src|href)=["'](?!#)([^"']+)|url\((?!["']?#)""", page)
     assert loaded == []

@@ -196,3 +196,32 @@ def test_a_partition_that_cannot_be_replayed_does_not_stop_the_others(
     assert answers["gpu"]["cases"]
     assert main(["log", "whatif", "sacct.txt", "--policies", "fifo", "--user", "w"]) == 2
     assert "--user is 'w', which no job of partition gpu has" in capsys.readouterr().err
+
+
+def test_a_partition_that_cannot_be_replayed_does_not_stop_the_calibration_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of two partitions has no job of the user. A partition that no job has is a mistake in the options."""
+    monkeypatch.chdir(tmp_path)
+    sacct(tmp_path / "sacct.txt", 3)
+    other = "900|j|v|a|old|COMPLETED|2026-01-02T00:00:00|2026-01-02T00:00:00|2026-01-02T01:00:00|3600|60|1|{0}|{0}"
+    with Path("sacct.txt").open("a") as file:
+        file.write(other.format("billing=1,cpu=1,gres/gpu=8,node=1") + "\n")
+    assert main(["log", "import", "slurm", "sacct.txt", "-o", "log.parquet"]) == 0
+    capsys.readouterr()
+    command = ["log", "calibrate", "log.parquet", "--policies", "fifo", "--workers", "1"]
+    apart = [*command, "--partition-gpus", "old=8,gpu=8"]
+    assert main([*apart, "--user", "u"]) == 0
+    first, second = capsys.readouterr().out.split("partition gpu:")
+    reason = "--user is 'u', which no job of partition old has; partition old has v"
+    assert first.splitlines() == ["partition old:", f"not replayed: {reason}"]
+    assert "fifo on 8 GPUs explains" in " ".join(second.split())
+    assert "a wait is all time without GPUs" in second
+    assert main([*apart, "--user", "u", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["partitions"]
+    assert answers["old"] == {"not_replayed": reason}
+    assert answers["gpu"]["replays"]
+    assert main([*apart, "--user", "w"]) == 2
+    assert "--user is 'w', which no job of partition old has" in capsys.readouterr().err
+    assert main([*command, "--partition-gpus", "gpu=8,odl=8"]) == 2
+    assert "--partition-gpus is 'odl', which no job of the log has; the log has gpu, old" in capsys.readouterr().err
