@@ -145,6 +145,21 @@ def check(name: str, value: object, declared: Any) -> None:
         _check_value(name, value, constrained, or_null=NoneType in arms)
 
 
+def in_words(declared: Any) -> str:
+    """Return what a value must be in words; "" if its type declares nothing about the value itself.
+
+    >>> in_words(PositiveInt | None), in_words(Annotated[str, OneOf("queue", "user")])
+    ('a whole number ≥ 1, or null', 'one of queue, user')
+    """
+    arms = _arms(declared)
+    for arm in arms:
+        if get_origin(arm) is Annotated:
+            kind, *constraints = get_args(arm)
+            requirements = [constraint.must_be("", _arms(kind)) for constraint in constraints]
+            return " and ".join(requirements) + (", or null" if NoneType in arms else "")
+    return ""
+
+
 def _arms(declared: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the only type."""
     return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)

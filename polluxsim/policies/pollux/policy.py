@@ -169,6 +169,7 @@ def _rate(job: JobView) -> float:
     return job.goodput.best(len(job.placement), num_replicas(job.placement))[0]
 
 
+@takes_settings("policy")
 @dataclass
 class PolluxByRemaining(Pollux):
     """Pollux's objective, in which each job's term has a weight by its rank in remaining time.
