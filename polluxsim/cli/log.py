@@ -198,7 +198,9 @@ def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
         pools = []
         for section in sections_of(options, options.log):
             gpus = [(section.nodes or 0) * (section.gpus_per_node or 0)]
-            folder = options.output / file_name(section.partition) if section.partition else options.output
+            folder = options.output
+            if section.partition:
+                folder /= file_name(section.partition)
             pools.append((section, gpus, folder))
         return pools
     if options.partition_gpus is None:
@@ -207,12 +209,16 @@ def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
     jobs = list(logged_jobs(options.log).values())
     for name in options.partition_gpus:
         chosen_partitions(name, jobs, "--partition-gpus")  # raises if the log has no such partition
-    return [(LogSection(name), gpus, options.output / file_name(name)) for name, gpus in options.partition_gpus.items()]
+    pools = []
+    for name, gpus in options.partition_gpus.items():
+        pools.append((LogSection(name), gpus, options.output / file_name(name)))
+    return pools
 
 
 PAGES = (".html", ".htm")  # ends of the names of pages
 
-ON, ON_RATE = "on", "rsc-1"
+ON = "on"  # word of the user for failures
+ON_RATE = "rsc-1"
 """The word of `--failures` for node failures at the published rate, and its entry of cluster/failures."""
 
 
@@ -247,11 +253,21 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import file_name
 
-    page: Path | None = options.output if options.output is not None and options.output.suffix in PAGES else None
-    folder = None if page is not None else options.output
-    options.failures = list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures))
-    others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
-    request = request_of(LogWhatIfRequest, options, folder=folder, **others)
+    page: Path | None = None
+    folder: Path | None = options.output
+    if folder is not None and folder.suffix in PAGES:
+        page = folder
+        folder = None
+    failures = [ON_RATE if word == ON else word for word in options.failures]
+    options.failures = list(dict.fromkeys(failures))
+    request = request_of(
+        LogWhatIfRequest,
+        options,
+        folder=folder,
+        loads=options.load,
+        percentiles=options.percentile,
+        overrides=options.names,
+    )
     log = request.log
     sections = [LogSection(options.partition)]
     if options.nodes is None:
@@ -351,7 +367,9 @@ def _judge(options: Namespace) -> None:
     from polluxsim.studies.log_selection import file_name, partitions_of
     from polluxsim.studies.logged_jobs import logged_jobs
 
-    changes = None if options.change is None else [NodesFrom(*change) for change in options.change]
+    changes = None
+    if options.change is not None:
+        changes = [NodesFrom(*change) for change in options.change]
     chosen = options.partition
     partitions: list[str | None] = [chosen]
     if chosen is None and changes is None and options.nodes_before is None:
@@ -359,26 +377,36 @@ def _judge(options: Namespace) -> None:
         if len(several) > 1:
             partitions = list(several)
     for partition in partitions:
-        folder = options.output if partition is chosen else options.output / file_name(str(partition))
+        folder = options.output
+        if partition is not chosen:
+            folder /= file_name(str(partition))
         if partition is not None:
             print(f"partition {partition}:")
-        others = {"nodes": options.nodes_before, "changes": changes, "partition": partition}
-        found = judge(request_of(JudgeRequest, options, folder=folder, overrides=options.names, **others))
-        for sentence in found.sentences():
+        request = request_of(
+            JudgeRequest,
+            options,
+            folder=folder,
+            overrides=options.names,
+            nodes=options.nodes_before,
+            changes=changes,
+            partition=partition,
+        )
+        judgement = judge(request)
+        for sentence in judgement.sentences():
             print(sentence)
-        _print_groups(found)
+        _print_groups(judgement)
     print(WAITS)
-    print(engine_waits(found.calibration.matches[0].engine))
+    print(engine_waits(judgement.calibration.matches[0].engine))
 
 
-def _print_groups(found: Judgement) -> None:
+def _print_groups(judgement: Judgement) -> None:
     """Print the errors and the coverage of a forecast, of all jobs, by partition and by size class, as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
     from polluxsim.studies.verdicts import share_in_words
 
     lines = [("jobs of the second part", "jobs", "recorded", "forecast", "off by", "explains", "days in interval")]
-    for group, coverage in found.groups:
+    for group, coverage in judgement.groups:
         times = (length(group.recorded), length(group.replayed), length(group.error))
         inside = "–" if coverage is None else f"{coverage.inside} of {coverage.days}"
         lines.append((group.name, f"{group.num_jobs:,}", *times, share_in_words(group), inside))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -14,7 +14,7 @@ from polluxsim.look.sheets import Block, Sheet
 from polluxsim.records.folders import info_of
 from polluxsim.studies.log_calibration import Calibration, Match
 from polluxsim.studies.log_replays import Case, LogWhatIf, SettingChange, not_monotone
-from polluxsim.studies.replayed_jobs import MEAN, statistic
+from polluxsim.studies.replayed_jobs import MEAN, Replay, statistic
 from polluxsim.studies.verdicts import ReplayVerdict, share_in_words
 
 WAITS = "a wait is all time without GPUs from submission to completion"
@@ -43,7 +43,9 @@ def sheet_of_calibrations(answers: Mapping[str | None, Calibration | PolluxSimEr
         engines.append(answer.matches[0].engine)
     parts += [WAITS, engine_waits(engines[0])]
     sentences = [part for part in parts if not isinstance(part, Block)]
-    numbers = data["all"] if list(data) == ["all"] else {"partitions": data}
+    numbers = {"partitions": data}
+    if list(data) == ["all"]:
+        numbers = data["all"]
     return Sheet(parts, numbers | {"sentences": sentences})
 
 
@@ -72,8 +74,8 @@ def _placement_in_words(found: Calibration) -> Iterator[str]:
     nearest = found.matches[0].agreement
     anywhere = f"with GPUs anywhere (engine.placement=anywhere) it explains {share_in_words(other.agreement)}"
     if other.agreement.explained > nearest.explained + LEAST_DIFFERENCE:
-        here = share_in_words(nearest)
-        yield f"the site seems to spread jobs over nodes: {anywhere}, and {here} with jobs on their nodes"
+        on_their_nodes = share_in_words(nearest)
+        yield f"the site seems to spread jobs over nodes: {anywhere}, and {on_their_nodes} with jobs on their nodes"
     else:
         yield f"jobs keep their nodes in this replay; {anywhere}"
 
@@ -108,11 +110,14 @@ def _verdict_of(verdict: ReplayVerdict) -> Iterator[str | Block]:
 
 def _data_of(found: Calibration) -> dict[str, Any]:
     """Return the numbers of a calibration [s]."""
+    anywhere = None
+    if found.anywhere is not None:
+        anywhere = _data_of_match(found.anywhere)
     return {
         "num_jobs": len(found.recorded),
         "mean_wait_in_log": float(found.recorded.mean()),
         "replays": [_data_of_match(match) for match in found.matches],
-        "anywhere": None if found.anywhere is None else _data_of_match(found.anywhere),
+        "anywhere": anywhere,
         "limited": _data_of_limited(found),
         "verdict": {
             "grade": str(found.verdict.whole.grade),
@@ -168,15 +173,21 @@ def sheet_of_whatif(found: LogWhatIf, price: Price | None = None) -> Sheet:
         engine_waits(found.matches[0].engine),
         *without_effect((case.policy, info) for case, info in infos.items()),
     ]
+    sentences = [part for part in first if not isinstance(part, Block)]
+    sentences += before
+    sentences += after
     data = {
         "calibration": _data_of(found.calibration),
         "cases": [_data_of_case(found, case, price) for case in found.waits],
         "effects": [_data_of_change(change) for change in found.changes()],
-        "sentences": [*(part for part in first if not isinstance(part, Block)), *before, *after],
+        "sentences": sentences,
         "folder": str(request.place),
     }
-    table = [table_of_waits(found, price)] if found.runs else []
-    return Sheet([*first, *before, *table, *after], data)
+    parts: list[str | Block] = [*first, *before]
+    if found.runs:  # no case is replayed if no policy explains the waits
+        parts.append(table_of_waits(found, price))
+    parts += after
+    return Sheet(parts, data)
 
 
 def sheet_of_sections(sheets: Mapping[str, Sheet]) -> Sheet:
@@ -213,15 +224,18 @@ def costs_in_words(found: LogWhatIf, price: Price | None) -> Iterator[str]:
     """Yield a sentence on the cost of each number of nodes that differs from the first; none without a price."""
     if price is None or not found.runs:
         return
-    first, *others = dict.fromkeys(found.request.nodes)
+    existing, *alternatives = dict.fromkeys(found.request.nodes)
     gpus = found.request.gpus_per_node
-    present = price.monthly([gpus] * first)
-    yield f"{first} node{'s cost' if first != 1 else ' costs'} {in_dollars(present)} a month, at {price}"
-    for nodes in others:
-        more = price.monthly([gpus] * nodes) - present
-        difference = nodes - first
-        what = f"{abs(difference)} {'more' if difference > 0 else 'fewer'} node{'s' * (abs(difference) != 1)}"
-        yield f"{what}: {in_dollars(abs(more))} {'more' if more > 0 else 'less'} a month"
+    present_cost = price.monthly([gpus] * existing)
+    nodes_cost = "node costs" if existing == 1 else "nodes cost"
+    yield f"{existing} {nodes_cost} {in_dollars(present_cost)} a month, at {price}"
+    for nodes in alternatives:
+        additional_cost = price.monthly([gpus] * nodes) - present_cost
+        difference = nodes - existing
+        comparative = "more" if difference > 0 else "fewer"
+        noun = "node" if abs(difference) == 1 else "nodes"
+        cost_comparative = "more" if additional_cost > 0 else "less"
+        yield (f"{abs(difference)} {comparative} {noun}: {in_dollars(abs(additional_cost))} {cost_comparative} a month")
 
 
 def table_of_waits(found: LogWhatIf, price: Price | None = None) -> Block:
@@ -229,36 +243,49 @@ def table_of_waits(found: LogWhatIf, price: Price | None = None) -> Block:
     has_failures = list(found.request.failures) != ["off"]
     are_interrupted = any(replay.waits != replay.first_waits for replay in found.replays.values())
     have_others = any(len(replay.waits) > len(found.jobs) for replay in found.replays.values())
-    waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
     has_limits = bool(found.request.user_gpus)
-    head = [
-        "policy",
-        "nodes",
-        "load",
-        *["failures"] * has_failures,
-        *["GPUs of a user"] * has_limits,
-        *waits,
-        *["mean to first GPU"] * are_interrupted,
-    ]
-    head += ["mean JCT", "preempted", "jobs", *["mean wait of other jobs"] * have_others]
-    lines = [head if price is None else [*head, "cost a month"]]
+    # A column that has the same value in each case is left out.
+    head = ["policy", "nodes", "load"]
+    if has_failures:
+        head.append("failures")
+    if has_limits:
+        head.append("GPUs of a user")
+    head += [f"{statistic_name} wait" for statistic_name in ("mean", *found.request.percentiles)]
+    if are_interrupted:
+        head.append("mean to first GPU")
+    head += ["mean JCT", "preempted", "jobs"]
+    if have_others:
+        head.append("mean wait of other jobs")
+    if price is not None:
+        head.append("cost a month")
+    lines = [head]
     for case, times in found.waits.items():
         replay = found.replays[case]
-        cells = [case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures]
+        cells = [case.policy, str(case.nodes), f"{case.load:g}"]
+        if has_failures:
+            cells.append(case.failures)
         if has_limits:
             cells.append("–" if case.user_gpus is None else str(case.user_gpus))
         cells += map(time_cell, times)
         if are_interrupted:
             cells.append(time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
-        cells += [time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.num_preemptions(found.jobs):,}"]
+        cells.append(time_cell(statistic(MEAN, replay.jcts, found.jobs)))
+        cells.append(f"{replay.num_preemptions(found.jobs):,}")
         cells.append(f"{len(found.jobs):,}")
         if have_others:
-            others = sorted(replay.waits.keys() - set(found.jobs))
-            cells.append(f"{time_cell(statistic(MEAN, replay.waits, others))} ({len(others):,})" if others else "–")
+            cells.append(_cell_of_other_jobs(replay, found.jobs))
         if price is not None:
             cells.append(in_dollars(price.monthly([found.request.gpus_per_node] * case.nodes)))
         lines.append(cells)
     return Block(lines)
+
+
+def _cell_of_other_jobs(replay: Replay, jobs: Sequence[str]) -> str:
+    """Return the mean wait and the number of the jobs of a replay that are not among some jobs; "–" without any."""
+    other_jobs = sorted(replay.waits.keys() - set(jobs))
+    if not other_jobs:
+        return "–"
+    return f"{time_cell(statistic(MEAN, replay.waits, other_jobs))} ({len(other_jobs):,})"
 
 
 def _data_of_case(found: LogWhatIf, case: Case, price: Price | None) -> Mapping[str, Any]:
@@ -279,5 +306,7 @@ def _data_of_case(found: LogWhatIf, case: Case, price: Price | None) -> Mapping[
 
 
 def time_cell(seconds: float) -> str:
-    """Return a time [s] as text; "–" without jobs."""
-    return "–" if isnan(seconds) else length(seconds)
+    """Return a time [s] as text; "–" for nan, the time without jobs."""
+    if isnan(seconds):
+        return "–"
+    return length(seconds)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
 
-ALL, LIST = "all", "list"  # names that stand for all tables and figures of Pollux, and for a list of the names
+ALL = "all"  # name that stands for all tables and figures of Pollux
+LIST = "list"  # name that stands for a list of the names
 DATA_FOLDER = "POLLUXSIM_DATA"  # environment variable with the folder of published data
 GENERATED_SEEDS = 8  # default number of generated workloads, as in the paper
 
@@ -48,7 +49,8 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
 def add_data(parser: ArgumentParser) -> None:
     """Declare the option for the folder of published data."""
     add_option(parser, "data", note=f"(default: the variable {DATA_FOLDER})")
-    if folder := os.environ.get(DATA_FOLDER):
+    folder = os.environ.get(DATA_FOLDER)
+    if folder:
         parser.set_defaults(data=Path(folder))
 
 
@@ -66,23 +68,29 @@ def _reproduce(options: Namespace) -> int:
         for name in (*experiment_names(), *other_systems()):
             print(f"{name:12}{read_experiment(name).title}")
         return 0
-    chosen = experiment_names() if ALL in wanted else list(dict.fromkeys(wanted))
+    chosen = list(dict.fromkeys(wanted))
+    if ALL in wanted:
+        chosen = experiment_names()
     if not chosen:
-        known = ", ".join([*experiment_names(), *other_systems()])
-        raise InvalidConfigError(f"no table or figure is named; choose from {known} and {ALL}")
+        choices = ", ".join([*experiment_names(), *other_systems()])
+        raise InvalidConfigError(f"no table or figure is named; choose from {choices} and {ALL}")
     experiments = [read_experiment(name) for name in chosen]
     for option in ("profiles", "workloads"):
         if getattr(options, option) is not None and all(experiment.needs_data for experiment in experiments):
-            what = f"--{option} has no effect on {', '.join(chosen)}"
-            raise InvalidConfigError(f"{what}: all inputs are in --data; leave it out")
+            raise InvalidConfigError(
+                f"--{option} has no effect on {', '.join(chosen)}: all inputs are in --data; leave it out"
+            )
     request = _request(options, [word for word in options.names if "=" in word])
     request.inputs.load_profiles()
     batch = batch_of(experiments, request)
     console().print(f"on {request.inputs}", soft_wrap=True)
     batch.do(request)
-    met, not_met = batch.counts[True], batch.counts[False]
-    console().print(f"{met} of {met + not_met} published numbers are met; wrote {request.folder}")
-    return NO if batch.failures or (options.check and not_met) else 0
+    num_met = batch.counts[True]
+    num_not_met = batch.counts[False]
+    console().print(f"{num_met} of {num_met + num_not_met} published numbers are met; wrote {request.folder}")
+    if batch.failures or (options.check and num_not_met):
+        return NO
+    return 0
 
 
 def _request(options: Namespace, extra: Sequence[str]) -> Request:
@@ -130,10 +138,11 @@ def _conformance(options: Namespace) -> int:
     from polluxsim.studies.paper.runs import RunPlace
 
     inputs = _inputs(options)
-    if not (chosen := conformance_experiments(inputs, everything=options.all)):
+    experiments = conformance_experiments(inputs, everything=options.all)
+    if not experiments:
         raise InvalidInputError(f"{inputs.data}: has no data of published numbers; it must contain rigid/, osdi21/, …")
     request = Request(inputs, 1, 1, None, (), options.output, RunPlace(options.output / "runs", options.workers))
-    batch = batch_of(chosen, request)
+    batch = batch_of(experiments, request)
     rows = judged(batch.outcomes(request))
     console().print(conformance_table(rows))
     for note in (*why_not(rows), *left_out(inputs, everything=options.all)):
@@ -142,7 +151,9 @@ def _conformance(options: Namespace) -> int:
         conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
     met = sum(row.verdict.passed is True for _, row in rows)
     console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.output / 'conformance.csv'}")
-    return NO if batch.failures or met < len(rows) else 0
+    if batch.failures or met < len(rows):
+        return NO
+    return 0
 
 
 def _check_data(folder: Path) -> None:
@@ -157,5 +168,7 @@ def _inputs(options: Namespace) -> Inputs:
     if options.data is None:
         raise InvalidConfigError(f"the folder of published data is missing; give it with --data DIR or {DATA_FOLDER}")
     _check_data(options.data)
-    measured = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
+    measured = options.data / "osdi21"
+    if not measured.is_dir():
+        return Inputs(None, None, data=options.data)
     return Inputs(measured, measured, data=options.data)

@@ -91,7 +91,8 @@ def _card(options: Namespace) -> None:
     if options.output.suffix != ".yaml":
         raise InvalidInputError(f"{options.output}: the name of a profile card must end in .yaml")
     given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
-    model, speeds = _model(given, recompute=options.recompute), _speeds(options.gpu, given)
+    model = _model(given, recompute=options.recompute)
+    speeds = _speeds(options.gpu, given)
     batch = int(given["batch"] or max(DEFAULT_BATCH // model.seq, 1))
     max_batch = int(given["max-batch"] or 16 * batch)
     tokens = given["tokens"] or TOKENS_PER_PARAMETER * model.params
@@ -101,8 +102,11 @@ def _card(options: Namespace) -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(f"wrote {write_card(card, options.output)}")
     for gpu in speeds:
-        fitting = model.most_examples(gpu)
-        print(f"{gpu.name}: {f'{fitting} examples fit in memory' if fitting else 'does not fit in memory, left out'}")
+        num_examples = model.most_examples(gpu)
+        if num_examples:
+            print(f"{gpu.name}: {num_examples} examples fit in memory")
+        else:
+            print(f"{gpu.name}: does not fit in memory, left out")
 
 
 def _model(given: Mapping[str, Any], *, recompute: bool) -> Transformer:
@@ -110,8 +114,11 @@ def _model(given: Mapping[str, Any], *, recompute: bool) -> Transformer:
 
     layers, hidden = depth_and_width(given["params"])
     model = Transformer(given["params"], int(given["seq"]), layers, hidden, recompute=recompute)
-    size: dict[str, Any] = {name: int(given[name]) for name in ("layers", "hidden", "vocab") if given[name] is not None}
-    return model._replace(**size, trainable=given["trainable"] or model.trainable)
+    given_sizes: dict[str, Any] = {}
+    for name in ("layers", "hidden", "vocab"):
+        if given[name] is not None:
+            given_sizes[name] = int(given[name])
+    return model._replace(**given_sizes, trainable=given["trainable"] or model.trainable)
 
 
 def _speeds(names: Sequence[str], given: Mapping[str, Any]) -> dict[GpuType, Speed]:
@@ -121,10 +128,13 @@ def _speeds(names: Sequence[str], given: Mapping[str, Any]) -> dict[GpuType, Spe
 
     speeds = {}
     for name in names:
-        if (known := SPEEDS.get(name)) is None:
+        speed = SPEEDS.get(name)
+        if speed is None:
             meant = did_you_mean(name, SPEEDS)
             raise InvalidConfigError(f"profile card: --gpu {name!r} is unknown; choose from {', '.join(SPEEDS)}{meant}")
-        utilisation, network = given["utilisation"] or known.utilisation, given["network"]
-        network = known.network if network is None else network / BITS_PER_BYTE
-        speeds[GPU_TYPES[name]] = known._replace(utilisation=utilisation, network=network)
+        if given["utilisation"]:
+            speed = speed._replace(utilisation=given["utilisation"])
+        if given["network"] is not None:
+            speed = speed._replace(network=given["network"] / BITS_PER_BYTE)
+        speeds[GPU_TYPES[name]] = speed
     return speeds

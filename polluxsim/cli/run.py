@@ -105,8 +105,9 @@ def _overrides_of(options: Namespace, overrides: Sequence[str]) -> list[str]:
     if options.output is not None:
         twice = [word for word in overrides if word.partition("=")[0] in FOLDERS and "=" in word]
         if twice:
-            what = f"run: -o {options.output} and {twice[0]} both name the output"
-            raise InvalidConfigError(f"{what}; leave one of them out")
+            raise InvalidConfigError(
+                f"run: -o {options.output} and {twice[0]} both name the output; leave one of them out"
+            )
         added += [f"{setting}={quoted(str(options.output))}" for setting in FOLDERS]
     return added
 
@@ -114,13 +115,17 @@ def _overrides_of(options: Namespace, overrides: Sequence[str]) -> list[str]:
 def _check_values(argument: str) -> None:
     """Raise InvalidConfigError for range(…) and similar sweeps among other values."""
     key, _, text = argument.partition("=")
-    while (shorter := NESTED.sub("", text)) != text:
-        text = shorter
+    # Only the commas outside of brackets separate values. The innermost brackets vanish first.
+    longer = ""
+    while text != longer:
+        longer = text
+        text = NESTED.sub("", longer)
     values = [value.strip() for value in text.split(",")]
-    several = SWEEPS.intersection(values)
-    if len(values) > 1 and several:
-        what = f"{argument}: {min(several)}(…) cannot stand among other values"
-        raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")
+    sweeps = SWEEPS.intersection(values)
+    if len(values) > 1 and sweeps:
+        raise InvalidConfigError(
+            f"{argument}: {min(sweeps)}(…) cannot stand among other values; write every value, as in {key}=0,1,5"
+        )
 
 
 def folders_of(config_dir: str | None, overrides: Sequence[str]) -> list[Path]:
@@ -173,9 +178,10 @@ def run(arguments: Sequence[str]) -> None:
 def _described(options: Namespace, overrides: Sequence[str]) -> OneRun | SweptRuns:
     """Return the run or the sweep that a command line describes, perhaps as an earlier process has composed it."""
     memory = Memory(overrides, options.config_name)
-    remembered = None if options.multirun else memory.recall()
-    if remembered is not None:
-        return remembered
+    if not options.multirun:
+        remembered = memory.recall()
+        if remembered is not None:
+            return remembered
     from polluxsim.run.composing import read_command
 
     described = read_command(overrides, is_sweep=options.multirun, name=options.config_name)
@@ -213,9 +219,11 @@ def check_any_ran(infos: Mapping[Path, Mapping[str, Any]]) -> None:
     without = [folder for folder, info in infos.items() if _nothing_ran(info.get("summary") or {})]
     if not without:
         return
-    names, run = listed((folder.name for folder in without), MOST_NAMED), str(without[0])
+    names = listed((folder.name for folder in without), MOST_NAMED)
+    run = str(without[0])
     if len(infos) > 1:
-        names, run = f"{len(without)} of {len(infos)} runs ({names})", "RUN"
+        names = f"{len(without)} of {len(infos)} runs ({names})"
+        run = "RUN"
     raise NothingRanError(
         f"{names}: no job ever got a GPU, so that the metrics say nothing about the policy; 'polluxsim why {run} JOB' "
         "tells why a job waited"

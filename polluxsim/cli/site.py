@@ -103,13 +103,15 @@ def forecast_queue(options: Namespace, arrivals: Arrivals) -> None:
     queue = read_queue(options.run, zone, _taken(options.taken, zone))
     present = present_jobs(queue, site)
     history = None if options.history is None else read_history(options.history, queue, present, site)
-    known = KnownSite(Situation(spec, queue.source, present, site, history, arrivals))
-    jobs = _asked([word for word in options.names if "=" not in word], known.names, known.waiting, present)
+    known_site = KnownSite(Situation(spec, queue.source, present, site, history, arrivals))
+    named_jobs = [word for word in options.names if "=" not in word]
+    jobs = _asked(named_jobs, known_site.names, known_site.waiting, present)
+    # Without a log, run times are the limits, so all futures are alike.
     forks = 1 if history is None else options.forks
     with progress_line("futures", forks) as show:
-        found = forecast_of(known, jobs, forks, lambda n: show(n, forks, ""), num_cores())
-    frame = forecast_frame(found)
-    notes = [*_notes(queue, present, history), *_assumptions(options, known.assumption)]
+        forecasts = forecast_of(known_site, jobs, forks, lambda count: show(count, forks, ""), num_cores())
+    frame = forecast_frame(forecasts)
+    notes = [*_notes(queue, present, history), *_assumptions(options, known_site.assumption)]
     _print(frame, queue, zone, options.form, notes)
 
 
@@ -131,9 +133,12 @@ def _zone(options: Namespace) -> tzinfo:
     name = options.time_zone
     if name is None and options.history is not None and options.history.suffix == ".parquet":
         zone = read_info(options.history).time_zone
-        name = zone if "/" in zone else None
+        if "/" in zone:  # a log may also have a fixed distance from UTC, or no zone
+            name = zone
+    if name is None:
+        return UTC
     try:
-        return UTC if name is None else ZoneInfo(name)
+        return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise invalid_setting("--time-zone", name, "a name like Europe/Berlin or UTC") from None
 
@@ -154,10 +159,11 @@ def _spec(overrides: Sequence[str]) -> RunSpec:
     """Return the description of the policy, the engine and perhaps the cluster."""
     from polluxsim.run.composing import compose
 
-    if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] == "workload"]:
-        raise InvalidConfigError(f"{wrong[0]} has no effect: the jobs are those of the queue; leave it out")
-    given = {word.partition("=")[0] for word in overrides}
-    defaults = [word for word in DEFAULTS if word.partition("=")[0] not in given]
+    names = [word.partition("=")[0] for word in overrides]
+    for name, word in zip(names, overrides, strict=True):
+        if name.split(".")[0] == "workload":
+            raise InvalidConfigError(f"{word} has no effect: the jobs are those of the queue; leave it out")
+    defaults = [word for word in DEFAULTS if word.partition("=")[0] not in names]
     return compose([*defaults, *overrides])
 
 
@@ -171,8 +177,10 @@ def _site(options: Namespace, spec: RunSpec) -> Site:
     of_cluster = [word for word in options.names if word.startswith(("cluster=", "cluster.", "cluster/"))]
     if options.site is None:
         if not of_cluster:
-            what = "the nodes of the cluster are missing; give the output of sinfo or scontrol show nodes with --site"
-            raise InvalidConfigError(f"{what}, or settings like cluster.num_nodes=6 cluster.gpus_per_node=8")
+            raise InvalidConfigError(
+                "the nodes of the cluster are missing; give the output of sinfo or scontrol show nodes with --site, or "
+                "settings like cluster.num_nodes=6 cluster.gpus_per_node=8"
+            )
         return site_of(spec, build(spec.config, "cluster"), {})
     if of_cluster:
         raise InvalidConfigError(f"{of_cluster[0]} cannot be used with --site, which has the nodes; leave one out")
@@ -181,12 +189,17 @@ def _site(options: Namespace, spec: RunSpec) -> Site:
     return site_of(spec, cluster, nodes.numbers)
 
 
-def _asked(names: Sequence[str], known: Sequence[str], waiting: frozenset[str], present: PresentJobs) -> list[str]:
-    """Return the jobs to forecast: the named ones, or all that wait."""
+def _asked(names: Sequence[str], jobs: Sequence[str], waiting: frozenset[str], present: PresentJobs) -> list[str]:
+    """Return the names of the jobs to forecast: the given names, or all of `jobs` that wait.
+
+    Raise InvalidInputError if a named job is left out of the forecast.
+    """
     for name in names:
         if name in present.kept_out:
             raise InvalidInputError(f"job {name} has no forecast, as all waiting jobs that {present.kept_out[name]}")
-    return list(names) or [name for name in known if name in waiting]
+    if names:
+        return list(names)
+    return [name for name in jobs if name in waiting]
 
 
 def _notes(queue: Queue, present: PresentJobs, history: History | None) -> Iterator[str]:
@@ -204,7 +217,8 @@ def _notes(queue: Queue, present: PresentJobs, history: History | None) -> Itera
 
 def _assumptions(options: Namespace, assumption: str) -> Iterator[str]:
     """Yield sentences on what the forecast assumes."""
-    policy = next((word for word in options.names if word.startswith("policy=")), "policy=easy")
+    policies = [word for word in options.names if word.startswith("policy=")]
+    policy = policies[0] if policies else "policy=easy"
     yield f"{assumption}; {policy}"
     yield "not modelled: limits by user and QOS, nodes set aside for later, licences, nodes that fail or return"
 
@@ -216,12 +230,16 @@ def _print(frame: pd.DataFrame, queue: Queue, zone: tzinfo, form: str | None, no
     if form is not None:
         frame.insert(0, "now", now.isoformat())
         frame.attrs = {}
-        text = frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records")
-        print(text.strip() if form == "csv" else json.dumps(json.loads(text), indent=2))
+        if form == "csv":
+            print(frame.to_csv(index=False).strip())
+        else:
+            rows = json.loads(frame.to_json(orient="records"))  # `to_json` writes ∞ as null
+            print(json.dumps(rows, indent=2))
     else:
         _print_table(frame, {job.name: job for job in queue.jobs}, now)
+    stream = sys.stderr if form else sys.stdout
     for note in notes:
-        print(note, file=sys.stderr if form else sys.stdout)
+        print(note, file=stream)
 
 
 def _print_table(frame: pd.DataFrame, jobs: Mapping[str, QueuedJob], now: datetime) -> None:
@@ -232,10 +250,17 @@ def _print_table(frame: pd.DataFrame, jobs: Mapping[str, QueuedJob], now: dateti
     lines = [("job", "user", "GPUs", "starts", "in", "80 % interval", "completes")]
     for row in frame.to_dict("records"):
         job = jobs[row["job"]]
-        starts = [row[f"start_p{share}"] for share in (10, 50, 90)]
-        times = ("runs", "", "") if not row["waits"] else (_at(starts[1], now), _in(starts[1]), _interval(starts, now))
-        lines.append((job.name, job.user or job.tenant or "", f"{job.num_gpus:g}", *times,
-                      _at(row["completion_p50"], now)))  # fmt: skip
+        start = "runs"
+        start_from_now = ""
+        interval = ""
+        if row["waits"]:
+            median = row["start_p50"]
+            start = _at(median, now)
+            start_from_now = _in(median)
+            interval = _interval(row["start_p10"], row["start_p90"], now)
+        owner = job.user or job.tenant or ""
+        completion = _at(row["completion_p50"], now)
+        lines.append((job.name, owner, f"{job.num_gpus:g}", start, start_from_now, interval, completion))
     running = [job for job in jobs.values() if job.is_running]
     title = f"{len(running)} running and {len(jobs) - len(running)} waiting jobs with GPUs"
     console().print(boxed(lines, title, names=2))
@@ -250,12 +275,16 @@ def _at(seconds: float, now: datetime) -> str:
 
 
 def _in(seconds: float) -> str:
-    return "" if seconds == float("inf") else length(seconds)
+    """Return a time from now [s] as a length; "" for an unknown time."""
+    if seconds == float("inf"):
+        return ""
+    return length(seconds)
 
 
-def _interval(starts: Sequence[float], now: datetime) -> str:
-    """Return the 80 % interval of a start in words."""
-    low, _, high = starts
+def _interval(low: float, high: float, now: datetime) -> str:
+    """Return the 80 % interval of a start, with ends from now [s], in words."""
     if low == high:
         return "exact"
-    return f"{_at(low, now)} or later" if high == float("inf") else f"{_at(low, now)} – {_at(high, now)}"
+    if high == float("inf"):
+        return f"{_at(low, now)} or later"
+    return f"{_at(low, now)} – {_at(high, now)}"

@@ -9,7 +9,7 @@ from polluxsim.hardware.costs import Price, in_dollars
 from polluxsim.look.descriptions import cluster_words, engine_waits
 from polluxsim.look.sheets import Block, Sheet
 from polluxsim.metrics.outcomes import counts_in_words, number_of
-from polluxsim.studies.sizing import SizeAnswer
+from polluxsim.studies.size_answers import SizeAnswer
 
 
 def sheet_of_size(
@@ -34,15 +34,24 @@ def sheet_of_size(
 
 def _table(answer: SizeAnswer, price: Price | None) -> Block:
     """Return the metric at every level, and the jobs that it leaves out."""
-    intervals = any(found.low is not None for found in answer.curve.values())
+    have_intervals = any(estimate.low is not None for estimate in answer.curve.values())
     have_preemptions = any(facts.preemptions for facts in answer.facts.values())
     leave_out_jobs = any(facts.incomplete for facts in answer.facts.values())
-    head = [answer.what, answer.target.heading, *["95 % interval"] * intervals]
-    head += [*["preempted"] * have_preemptions, *["jobs left out"] * leave_out_jobs]
-    lines = [head if price is None else [*head, "cost a month"]]
-    for level, found in answer.curve.items():
+    head = [answer.what, answer.target.heading]
+    if have_intervals:
+        head.append("95 % interval")
+    if have_preemptions:
+        head.append("preempted")
+    if leave_out_jobs:
+        head.append("jobs left out")
+    if price is not None:
+        head.append("cost a month")
+    lines = [head]
+    for level, estimate in answer.curve.items():
         facts = answer.facts[level]
-        cells = [f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals]
+        cells = [f"{level:g}", answer.in_unit(estimate.value)]
+        if have_intervals:
+            cells.append(answer.interval(estimate))
         if have_preemptions:
             cells.append(f"{facts.preemptions:,.4g}")
         if leave_out_jobs:
@@ -59,24 +68,26 @@ def _costs(answer: SizeAnswer, price: Price | None) -> Iterator[str]:
         return
     sizes = answer.facts[answer.level].gpus_per_node
     cost = price.monthly(sizes)
-    number = len(sizes)
-    yield f"{number} node{'s cost' if number != 1 else ' costs'} {in_dollars(cost)} a month, at {price}"
+    nodes_cost = "1 node costs" if len(sizes) == 1 else f"{len(sizes)} nodes cost"
+    yield f"{nodes_cost} {in_dollars(cost)} a month, at {price}"
+    # The existing nodes are like the nodes of the answer. If these differ, the price of the existing nodes is unknown.
     if answer.existing is not None and len(set(sizes)) == 1:
-        more = cost - price.monthly(list(sizes[:1]) * answer.existing)
-        words = f"{in_dollars(abs(more))} {'more' if more >= 0 else 'less'} a month"
+        additional_cost = cost - price.monthly(list(sizes[:1]) * answer.existing)
+        comparative = "more" if additional_cost >= 0 else "less"
+        words = f"{in_dollars(abs(additional_cost))} {comparative} a month"
         yield f"relative to the {number_of(answer.existing, 'node')} that exist: {words}"
 
 
 def _data_of_level(answer: SizeAnswer, level: float, price: Price | None) -> Mapping[str, Any]:
     """Return the numbers of a level. The metric is in seconds, or 1 for ρ; null if jobs are left."""
-    found = answer.curve[level]
+    estimate = answer.curve[level]
     facts = answer.facts[level]
     numbers: dict[str, Any] = {
         answer.what: level,
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-        "meets_target": answer.target.is_met(found.value),
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "meets_target": answer.target.is_met(estimate.value),
         "preemptions": facts.preemptions,
         "jobs_left_out": dict(facts.incomplete),
     }
@@ -88,7 +99,9 @@ def _data_of_level(answer: SizeAnswer, level: float, price: Price | None) -> Map
 def _clusters_and_jobs(answer: SizeAnswer) -> Iterator[str]:
     """Yield sentences on the clusters and on the jobs of the runs."""
     facts = answer.facts[min(answer.curve)]
-    sizes = {size for level in answer.facts.values() for size in level.gpus_per_node}
+    sizes = set[int]()
+    for facts_of_level in answer.facts.values():
+        sizes.update(facts_of_level.gpus_per_node)
     if not answer.of_sizes:
         yield f"cluster: {cluster_words(facts.gpus_per_node)}"
     elif len(sizes) == 1:

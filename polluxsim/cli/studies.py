@@ -14,7 +14,8 @@ from polluxsim.common.errors import InvalidConfigError, listed
 
 if TYPE_CHECKING:
     from polluxsim.studies.log_sections import LogSection
-    from polluxsim.studies.sizing import SizeAnswer, SizeRequest
+    from polluxsim.studies.size_answers import SizeAnswer
+    from polluxsim.studies.sizing import SizeRequest
 
 WORLDS_PER_UPDATE = 20  # number of worlds between two updates of the progress line
 

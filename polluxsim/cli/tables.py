@@ -74,9 +74,8 @@ def _table(options: Namespace) -> None:
         user_values = [values_in(run.info) for run in runs.values()]
         print_from_before(runs.values())
         gpus = list(map(steady_gpus, runs.values()))
-        console().print(
-            SideBySide(summaries, gpus, bases, user_values, _all_metrics if window is None else is_in_window)
-        )
+        is_shown = _all_metrics if window is None else is_in_window
+        console().print(SideBySide(summaries, gpus, bases, user_values, is_shown))
         for name, run in runs.items():
             for note in run.info.get("notes", ()):
                 print(f"{name}: {note}")
@@ -89,15 +88,18 @@ def _print_energy(options: Namespace) -> None:
     from polluxsim.look.energy_table import assumptions, energy_table
     from polluxsim.statistics.energy import Consumption, energy_of
 
-    others = ("form", "metric", "baseline", "ranks", "from", "to")
-    given = [name for name in others if getattr(options, name)]
-    if given:
-        name = options.form if given[0] == "form" else given[0]
-        raise InvalidConfigError(f"--energy cannot be used with --{name}, which is about metrics; leave one out")
+    for name in ("form", "metric", "baseline", "ranks", "from", "to"):
+        if getattr(options, name):
+            option = options.form if name == "form" else name
+            raise InvalidConfigError(f"--energy cannot be used with --{option}, which is about metrics; leave one out")
     if not _are_few_runs(options.runs):
         raise InvalidConfigError("--energy takes up to four folders of runs, but other inputs are given")
-    named = {name: value for name, value in (("busy_share", options.busy_share), ("pue", options.pue)) if value}
-    consumption = Consumption(dict(options.power or ()), options.gpu_type, **named)
+    factors = {}
+    if options.busy_share:
+        factors["busy_share"] = options.busy_share
+    if options.pue:
+        factors["pue"] = options.pue
+    consumption = Consumption(dict(options.power or ()), options.gpu_type, **factors)
     for name, run in _runs(options.runs).items():
         energy = energy_of(run, options.energy, consumption)
         unused = consumption.power.keys() - energy.power.keys()
@@ -143,8 +145,9 @@ def _frame_in_window(options: Namespace, window: SubmissionWindow) -> pd.DataFra
             f"{tables[0]} has no times of submission, which --from and --to need; give the folder of the sweep"
         )
     runs = runs_at(options.runs)
+    stream = sys.stderr if options.form else sys.stdout
     for sentence in window.sentences(runs):
-        print(sentence, file=sys.stderr if options.form else sys.stdout)
+        print(sentence, file=stream)
     return frame_in(window, runs)
 
 
@@ -175,7 +178,9 @@ def _are_few_runs(paths: Sequence[Path]) -> bool:
     from polluxsim.records.folders import runs_below
     from polluxsim.statistics.frames import PARQUET
 
-    return len(paths) <= MOST_COLUMNS and not any(path.suffix == PARQUET or runs_below(path) for path in paths)
+    if len(paths) > MOST_COLUMNS:
+        return False
+    return not any(path.suffix == PARQUET or runs_below(path) for path in paths)
 
 
 def _print_settings(options: Namespace) -> None:
@@ -188,8 +193,11 @@ def _print_settings(options: Namespace) -> None:
     window = window_of(options)
     frame = frame_at(options.runs) if window is None else _frame_in_window(options, window)
     table = settings_table(frame, options.metric or (), options.baseline)
+    if options.form is not None:
+        print(FORMS[options.form](table))
+        return
     width = console().width if sys.stdout.isatty() else 80
-    print(as_text(table, width) if options.form is None else FORMS[options.form](table))
+    print(as_text(table, width))
 
 
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
@@ -208,8 +216,8 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
         names = labels(runs)
     if len(set(names)) < len(names):
         names = [printable(str(folder)) for folder in folders]
-    named = {id(run): name for run, name in zip(runs, names, strict=True)}
-    return {named[id(run)]: run for run in baseline_first(runs, baseline)}
+    name_of = {id(run): name for run, name in zip(runs, names, strict=True)}
+    return {name_of[id(run)]: run for run in baseline_first(runs, baseline)}
 
 
 def _summary(run: Run) -> Summary:
@@ -248,7 +256,8 @@ def _compare(options: Namespace) -> None:
             print(sentence)
         runs = [window.of(run) for run in runs]
     print_from_before(runs)
-    given = (runs, options.by, options.baseline)
-    print(comparison_text(compared(*given), compared_from_forks(*given)))
+    comparisons = compared(runs, options.by, options.baseline)
+    from_forks = compared_from_forks(runs, options.by, options.baseline)
+    print(comparison_text(comparisons, from_forks))
     if options.ranks:
         console().print(rank_table(by_setting(runs, options.by), options.ranks))

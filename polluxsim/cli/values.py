@@ -58,21 +58,21 @@ def price(word: str) -> Price:
     """Return the price of a node-hour, or of the GPUs of a type."""
     from polluxsim.hardware.costs import priced_types, read_price
 
-    found = read_price(word)
-    if found is None:
-        known = ", ".join(priced_types())
-        raise ArgumentTypeError(f"is {word}, must be a price of a node-hour above 0, or a type of {known}")
-    return found
+    node_price = read_price(word)
+    if node_price is None:
+        types = ", ".join(priced_types())
+        raise ArgumentTypeError(f"is {word}, must be a price of a node-hour above 0, or a type of {types}")
+    return node_price
 
 
 def power(word: str) -> tuple[str, Power]:
     """Return a GPU type, and its idle and peak power."""
     from polluxsim.hardware.power import read_power
 
-    found = read_power(word)
-    if found is None:
+    type_and_power = read_power(word)
+    if type_and_power is None:
         raise ArgumentTypeError(f"is {word}, must be a GPU type with its idle and peak power [W], like h100=70:700")
-    return found
+    return type_and_power
 
 
 pue = type_of(float, lambda value: 1 <= value <= 10, "a number from 1 to 10")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 DECIDING = ("workload", "profiles", "seed")  # parts of a configuration on which the jobs depend
 
-WORKLOAD, LOG = ".csv", ".parquet"  # endings of the files
+# Endings of the files
+WORKLOAD = ".csv"
+LOG = ".parquet"
 
 
 def add_workload(parser: ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any, NamedTuple
 
 from polluxsim.common.durations import length
@@ -104,22 +105,23 @@ class Tallies:
     """Findings counted by reason, each with its first places."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[int, tuple[Place, ...]]] = {}
+        self._tallies: dict[str, Tally] = {}
 
     def add(self, reason: str, place: Place, count: int = 1) -> None:
         """Count `count` findings; `place` is the place of the first."""
-        number, places = self._found.get(reason, (0, ()))
-        kept = (*places, place) if len(places) < SHOWN_PLACES else places
-        self._found[reason] = (number + count, kept)
+        tally = self.get(reason)
+        places = tally.places
+        if len(places) < SHOWN_PLACES:  # a log may have millions of findings
+            places = (*places, place)
+        self._tallies[reason] = Tally(reason, tally.count + count, places)
 
     def get(self, reason: str) -> Tally:
         """Return the findings of one kind, with count 0 if there are none."""
-        return Tally(reason, *self._found.get(reason, (0, ())))
+        return self._tallies.get(reason, Tally(reason, 0, ()))
 
     def all(self) -> tuple[Tally, ...]:
         """Return the findings, most frequent first."""
-        tallies = [Tally(reason, count, places) for reason, (count, places) in self._found.items()]
-        return tuple(sorted(tallies, key=lambda tally: (-tally.count, tally.reason)))
+        return tuple(sorted(self._tallies.values(), key=lambda tally: (-tally.count, tally.reason)))
 
 
 MAX_LINES = 20  # largest number of lines of a list; the last line of a longer list counts the rest
@@ -157,7 +159,8 @@ def _lines(report: ImportReport) -> Iterator[str]:
         yield "GPU types in the log, and in a replay"
         yield from _gpu_types(report)
         yield ""
-    yield "offered load by day of submission" + (", 1.00 is the whole cluster" if report.cluster_gpus else "")
+    scale = ", 1.00 is the whole cluster" if report.cluster_gpus else ""
+    yield f"offered load by day of submission{scale}"
     yield from _load(report)
     yield ""
     yield "suspicious"
@@ -175,32 +178,41 @@ def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
 def _tallies(tallies: Sequence[Tally]) -> Iterator[str]:
     for tally in tallies[:MAX_LINES]:
         yield f"  {tally.count:>10,}  {tally.reason} ({_places(tally)})"
-    if rest := tallies[MAX_LINES:]:
-        yield f"  {sum(tally.count for tally in rest):>10,}  of {len(rest)} other kinds"
+    other_tallies = tallies[MAX_LINES:]
+    if other_tallies:
+        count = sum(tally.count for tally in other_tallies)
+        yield f"  {count:>10,}  of {len(other_tallies)} other kinds"
 
 
 def _places(tally: Tally) -> str:
-    shown, file = [], None
+    """Return the places of findings as text. A file is named once for the lines in it that follow each other."""
+    words = []
+    file = None
     for place in tally.places:
-        shown.append(f"{place.line}" if place.file == file else f"{place.file} line {place.line}")
+        words.append(f"{place.line}" if place.file == file else f"{place.file} line {place.line}")
         file = place.file
-    return ", ".join(shown) + (", ..." if tally.count > len(tally.places) else "")
+    if tally.count > len(tally.places):
+        words.append("...")
+    return ", ".join(words)
 
 
 def _clock(report: ImportReport) -> str:
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
-    assumed = " (assumed: the log names no zone; name it with --time-zone)" if report.time_zone_assumed else ""
-    return f"{report.time_zone}{assumed}; second 0 of the trace is {report.origin_time}"
+    zone = report.time_zone
+    if report.time_zone_assumed:
+        zone += " (assumed: the log names no zone; name it with --time-zone)"
+    return f"{zone}; second 0 of the trace is {report.origin_time}"
 
 
 def _cluster(report: ImportReport) -> str:
     if report.cluster_gpus is None:
         return "size not known; give the size to see the load of the cluster"
     larger = report.larger_than_cluster
-    return f"{report.cluster_gpus:,} {report.unit}; {larger.count:,} jobs are larger" + (
-        f" ({_places(larger)})" if larger.count else ""
-    )
+    text = f"{report.cluster_gpus:,} {report.unit}; {larger.count:,} jobs are larger"
+    if larger.count:
+        text += f" ({_places(larger)})"
+    return text
 
 
 def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
@@ -209,21 +221,28 @@ def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
 
 
 def _gpu_counts(report: ImportReport) -> Iterator[str]:
+    # The most frequent numbers have a line each, in rising order.
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
         share = item.jobs / report.jobs_written
         yield f"{item.num_gpus:>10g}  {item.jobs:>10,}  {100 * share:6.2f} %  {_bar(share)}"
-    if rest := counts[MAX_LINES:]:
-        jobs = sum(item.jobs for item in rest)
-        yield f"     other  {jobs:>10,}  {100 * jobs / report.jobs_written:6.2f} %  in {len(rest)} other counts"
+    other_counts = counts[MAX_LINES:]
+    if other_counts:
+        jobs = sum(item.jobs for item in other_counts)
+        per_cent = 100 * jobs / report.jobs_written
+        yield f"     other  {jobs:>10,}  {per_cent:6.2f} %  in {len(other_counts)} other counts"
 
 
 def _gpu_types(report: ImportReport) -> Iterator[str]:
     for item in report.gpu_types[:MAX_LINES]:
-        here = ", ".join(f"{name} (no figures known)" if name in item.unknown else name for name in item.known_as)
-        yield f"{item.jobs:>10,}  {item.said}: {here or 'any'}"
-    if rest := report.gpu_types[MAX_LINES:]:
-        yield f"{sum(item.jobs for item in rest):>10,}  of {len(rest)} other names"
+        names_in_replay = []
+        for name in item.known_as:
+            names_in_replay.append(f"{name} (no figures known)" if name in item.unknown else name)
+        yield f"{item.jobs:>10,}  {item.said}: {', '.join(names_in_replay) or 'any'}"
+    other_types = report.gpu_types[MAX_LINES:]
+    if other_types:
+        jobs = sum(item.jobs for item in other_types)
+        yield f"{jobs:>10,}  of {len(other_types)} other names"
 
 
 def _load(report: ImportReport) -> Iterator[str]:
@@ -234,17 +253,23 @@ def _load(report: ImportReport) -> Iterator[str]:
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
     # One line for each run of days, so that a year's log fits on a screen; the JSON contains every day.
-    width = -(-len(report.load) // MAX_LINES) or 1
-    runs = [report.load[first : first + width] for first in range(0, len(report.load), width)]
-    means = [sum(day.gpu_hours for day in run) / len(run) for run in runs]
-    most = max(means, default=0.0) or 1.0
-    for run, hours in zip(runs, means, strict=True):
-        label = run[0].day if len(run) == 1 else f"{run[0].day} to {run[-1].day}"
+    days_per_line = ceil(len(report.load) / MAX_LINES) or 1
+    runs = [report.load[first : first + days_per_line] for first in range(0, len(report.load), days_per_line)]
+    mean_hours = [_mean([day.gpu_hours for day in run]) for run in runs]
+    full_bar = max(mean_hours, default=0.0) or 1.0  # any length is right if no day has work
+    for run, hours in zip(runs, mean_hours, strict=True):
+        label = run[0].day
+        if len(run) > 1:
+            label = f"{run[0].day} to {run[-1].day}"
         loads = [day.load for day in run if day.load is not None]
-        load = f"{sum(loads) / len(loads):6.2f}" if loads else ""
-        jobs = sum(day.jobs for day in run) / len(run)
+        load = f"{_mean(loads):6.2f}" if loads else ""
+        jobs = _mean([day.jobs for day in run])
         work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} {unit}/day"
-        yield f"  {label:<24}  {work} {load}  {_bar(hours / most)}".rstrip()
+        yield f"  {label:<24}  {work} {load}  {_bar(hours / full_bar)}".rstrip()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _bar(share: float) -> str:

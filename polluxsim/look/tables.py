@@ -106,12 +106,19 @@ def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1
 
     Texts are not markup. A cell that is a `Text` keeps its style.
     """
-    head, *rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in line] for line in lines]
-    table = Table(
-        title=Text(title) if title else None, title_justify="left", caption=Text(caption) if caption else None
-    )
+    head, *rows = (_cells(line) for line in lines)
+    title_text = Text(title) if title else None
+    caption_text = Text(caption) if caption else None
+    table = Table(title=title_text, title_justify="left", caption=caption_text)
     for index, heading in enumerate(head):
-        table.add_column(heading, justify="left" if index < names else "right", no_wrap=index < names, overflow="fold")
+        is_name = index < names
+        # A name stays in one line, so that it can be copied.
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=is_name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _cells(line: Sequence[str | Text]) -> list[Text]:
+    """Return the cells of a line as texts, because the table would read strings as markup."""
+    return [cell if isinstance(cell, Text) else Text(cell) for cell in line]

@@ -61,7 +61,9 @@ def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
             left_at = end if job.left_at is None else job.left_at
             useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
             since_start += left_at - job.start_time
-    return useful / since_start if since_start else None
+    if not since_start:
+        return None
+    return useful / since_start
 
 
 FAIR = 2.0
@@ -166,6 +168,9 @@ def summarise(result: Result) -> Summary | None:
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
     first = min((job.submit_time for job in in_means), default=0.0)
     last = max(ends, default=0.0)
+    makespan = last - first if in_means else None
+    time_between_restarts = run_time / restarts if restarts else None
+    restart_share = sum(job.restart_time for job in jobs) / run_time if run_time else 0.0
     earlier_gpu_hours = None
     if records is not result.job_records:  # some jobs are from before the run
         earlier_gpu_hours = _earlier_gpu_seconds(result, first, last) / HOUR
@@ -182,11 +187,11 @@ def summarise(result: Result) -> Summary | None:
         p50_jct=_statistic(np.percentile, jcts, 50),
         p99_jct=_statistic(np.percentile, jcts, 99),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
-        makespan=last - first if in_means else None,
+        makespan=makespan,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
-        time_between_restarts=run_time / restarts if restarts else None,
-        restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
+        time_between_restarts=time_between_restarts,
+        restart_share=restart_share,
         max_fairness=_statistic(np.max, fairness),
         p99_fairness=_statistic(np.percentile, fairness, 99),
         fair_share=_statistic(np.mean, fairness < FAIR),
@@ -230,7 +235,9 @@ def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
 
 def _statistic(function: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
     """Return a statistic of values; None without values."""
-    return float(function(values, *options)) if values.size else None
+    if not values.size:
+        return None
+    return float(function(values, *options))
 
 
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
@@ -284,4 +291,6 @@ def waiting_time(job: JobRecord, end_time: float) -> float:
 
 def jct(job: JobRecord, end_time: float) -> float:
     """Return the completion time, or the age at the end of the run if the job was cut off [s]."""
-    return max(end_time - job.submit_time, 0.0) if job.jct is None else job.jct
+    if job.jct is not None:
+        return job.jct
+    return max(end_time - job.submit_time, 0.0)

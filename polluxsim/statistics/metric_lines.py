@@ -235,14 +235,18 @@ def metric_lines(
         if not is_shown(field) or (field.partition(".")[0] in UNDER_FAILURES and not has_failures):
             continue
         if field == "jct_by_application":
-            names = set().union(*(run.jct_by_application for run in summaries))
+            names = set[str]()
+            for run in summaries:
+                names.update(run.jct_by_application)
             for name in sorted(names):
-                lines.append(_line(f"{field}.{name}", replace(metric, title=f"average JCT {name}"), summaries, gpus))
+                metric_of_application = replace(metric, title=f"average JCT {name}")
+                lines.append(_line(f"{field}.{name}", metric_of_application, summaries, gpus))
         else:
             lines.append(_line(field, metric, summaries, gpus))
     declared = dict[str, Metric]()
     for values_of_run in user_values:
-        declared |= {name: metric for name, (metric, _) in values_of_run.items()}
+        for name, (metric, _) in values_of_run.items():
+            declared[name] = metric
     for name, metric in declared.items():
         values = [values_of_run[name][1] if name in values_of_run else None for values_of_run in user_values]
         lines.append(_line_of(name, metric, values, summaries))
@@ -386,7 +390,7 @@ def _in_unit_of_family(line: MetricLine, lines: Sequence[MetricLine], runs: Sequ
     largest = 0.0
     for other in lines:
         if other.field.partition(".")[0] in family:
-            largest = max([largest, *(value or 0.0 for value in other.values)])
+            largest = _largest_of(other.values, largest)
     return _line_of(line.field, line.metric, line.values, runs, largest)
 
 
@@ -419,8 +423,10 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
         elif group == "deadlines_met":
             yield run.deadlines_met / run.deadlines if run.deadlines else None
         else:
-            value: Any = getattr(run, group).get(name) if name else getattr(run, group)
-            yield len(value) if isinstance(value, tuple) else value
+            value: Any = getattr(run, group)
+            if name:
+                value = value.get(name)
+            yield len(value) if isinstance(value, tuple) else value  # the number of jobs in place of their names
 
 
 def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tuple[str, list[str]]:
@@ -431,10 +437,18 @@ def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tu
         unit = ""
         write = _share_text
     elif metric.unit == "h":
-        largest = max(largest, *(value or 0.0 for value in values))
-        unit, size = unit_of(largest or HOUR)
+        unit, size = unit_of(_largest_of(values, largest) or HOUR)
         write = partial(_time_text, size=size)
     return unit, ["–" if value is None else write(value) for value in values]
+
+
+def _largest_of(values: Sequence[float | None], least: float) -> float:
+    """Return the largest of the known values, or `least` if it is larger."""
+    largest = least
+    for value in values:
+        if value is not None:
+            largest = max(largest, value)
+    return largest
 
 
 def _share_text(share: float) -> str:

@@ -205,10 +205,12 @@ def _limits(occupancy: WaitOccupancy, gpus: int, kind: str, owner: Callable[[Tra
     share = sum(at_limit.waited for at_limit in limited.values()) / occupancy.waiting_time
     if share < LEAST_SHARE:
         return
-    most = sorted(limited, key=lambda name: -limited[name].waited)[:MOST_NAMES]
-    words = ", ".join(
-        f"{name} {limited[name].largest:g} GPUs (reached {how_often(limited[name].times)})" for name in most
-    )
+    longest_first = sorted(limited, key=lambda name: -limited[name].waited)
+    examples = []
+    for name in longest_first[:MOST_NAMES]:
+        at_limit = limited[name]
+        examples.append(f"{name} {at_limit.largest:g} GPUs (reached {how_often(at_limit.times)})")
+    words = ", ".join(examples)
     yield Cause(
         f"limits of {kind}",
         share,
@@ -355,4 +357,5 @@ def percent(share: float) -> str:
     >>> percent(0.845), percent(0.004)
     ('84 %', '0.4 %')
     """
-    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
+    digits = 0 if share >= 0.01 else 1
+    return f"{100 * share:.{digits}f} %"

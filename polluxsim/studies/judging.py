@@ -165,7 +165,9 @@ def judge(request: JudgeRequest) -> Judgement:
     recorded = recorded_waits(part.log, part.jobs)
     jobs = list(part.jobs.values())
     end = jobs[-1].submit_time
-    split = end / 2 if request.split is None else request.split
+    split = request.split
+    if split is None:
+        split = end / 2
     if not 0 < split < end:
         raise InvalidInputError(
             f"--split is {length(split)}, must be above 0 and below {length(end)}, the last submission of the log"
@@ -236,8 +238,11 @@ def inferred_changes(jobs: Sequence[TraceJob], split: float, nodes: int, gpus_pe
         came = float(occupancy.grid[np.argmax(in_use > nodes * gpus_per_node)])
         present = nodes_of_log
         changes.append(NodesFrom(came, present))
+    # Nodes can have gone only after the last time at which most of the GPUs were in use.
     many = np.flatnonzero(in_use > FEW_GPUS * present * gpus_per_node)
-    last = float(occupancy.grid[many[-1] + 1]) if many.size and many[-1] + 1 < len(occupancy.grid) else came
+    last = came
+    if many.size and many[-1] + 1 < len(occupancy.grid):
+        last = float(occupancy.grid[many[-1] + 1])
     after_last = (occupancy.grid >= last) & after
     end = jobs[-1].submit_time
     waited = float((occupancy.lengths * (occupancy.largest_waiting(use) > 0))[after_last].sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,16 +188,20 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     nearest = matches[0]
     place = tried.index((nearest.policy, nearest.gpus))
     verdict = _verdict(log, nearest, replays[nearest.policy, nearest.gpus], jobs, waits)
-    same_size = {policy: words for (policy, gpus), words in zip(tried, plan, strict=True) if gpus == nearest.gpus}
+    anywhere = _anywhere(request, plan[place], nearest, jobs, waits)
+    limited = None
+    if not verdict.is_credible:  # a limit may be the cause that is missing
+        same_size = {policy: words for (policy, gpus), words in zip(tried, plan, strict=True) if gpus == nearest.gpus}
+        limited = _limited(request, same_size, nearest.gpus, jobs, waits)
     return Calibration(
-        matches,
-        np.array(list(waits.values()), dtype=float),
-        verdict,
-        folders[place],
-        sentences,
-        cluster,
-        _anywhere(request, plan[place], nearest, jobs, waits),
-        None if verdict.is_credible else _limited(request, same_size, nearest.gpus, jobs, waits),
+        matches=matches,
+        recorded=np.array(list(waits.values()), dtype=float),
+        verdict=verdict,
+        nearest=folders[place],
+        left_out=sentences,
+        cluster=cluster,
+        anywhere=anywhere,
+        limited=limited,
     )
 
 
@@ -216,9 +220,10 @@ def _anywhere(
         return None
     frame = run_sweep([(*words, "engine.placement=anywhere")], Path(request.folder) / "anywhere", workers=1)
     replay = read_replay(Path(frame["folder"][0]), nearest.gpus)
-    complete = set(in_common([replay]))
-    waits = {job: wait for job, wait in recorded.items() if job in complete}
-    return _match(nearest.policy, replay, jobs, waits) if waits else None
+    waits = _recorded_of_complete(replay, recorded)
+    if not waits:
+        return None
+    return _match(nearest.policy, replay, jobs, waits)
 
 
 def _limited(
@@ -243,13 +248,18 @@ def _limited(
     matches = []
     for policy, run in zip(policies, frame["folder"], strict=True):
         replay = read_replay(Path(run), gpus)
-        complete = set(in_common([replay]))
-        waits = {job: wait for job, wait in recorded.items() if job in complete}
+        waits = _recorded_of_complete(replay, recorded)
         if waits:
             matches.append(_match(policy, replay, jobs, waits))
     if not matches:
         return None
     return LimitedMatch(limit, max(matches, key=lambda match: match.agreement.explained))
+
+
+def _recorded_of_complete(replay: Replay, recorded: Mapping[str, float]) -> dict[str, float]:
+    """Return the recorded waits [s] of the jobs that complete in a replay, by name."""
+    complete = set(in_common([replay]))
+    return {job: wait for job, wait in recorded.items() if job in complete}
 
 
 def _match(policy: str, replay: Replay, jobs: Mapping[str, TraceJob], recorded: Mapping[str, float]) -> Match:
@@ -304,7 +314,7 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
     for note, names in by_note.items():
         yield f"{log.name}: {note}{_where(names, replays)}"
     yield from _preempted_before(replays)
-    everything = set[str]().union(*(replay.sizes for replay in replays.values()))
+    everything = set(chain.from_iterable(replay.sizes for replay in replays.values()))
     num_others = len(everything) - len(common)
     if not num_others:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from math import nan
 from pathlib import Path
 from typing import NamedTuple
@@ -196,7 +196,9 @@ class LogWhatIf(NamedTuple):
 
     def no_interval(self) -> str:
         """Return the reason why the effects have no intervals; "" if they have some, or if there are no effects."""
-        return Blocks([self.submitted[job] for job in self.jobs]).why_no_interval() if self.jobs else ""
+        if not self.jobs:
+            return ""
+        return Blocks([self.submitted[job] for job in self.jobs]).why_no_interval()
 
     def _effect(self, change: SettingChange) -> str:
         """Return the effect of a change in words, with the jobs that it leaves out, and preemptions."""
@@ -208,11 +210,15 @@ class LogWhatIf(NamedTuple):
         percentile = self.request.percentiles[0]
         interval = interval_in_words(change.after, change.ratio)
         effect = wait_effect(change.before.value, change.after.value, percentile)
-        effect += f"{f' ({interval})' if interval else ''}{_others(pair, everything)}"
+        if interval:
+            effect += f" ({interval})"
+        effect += _others(pair, everything)
+        # A preempted job has a short wait before its first GPU, and may still complete late.
         if any(replay.num_preemptions(jobs) or replay.preemptions_before for replay in pair):
             jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
-            is_equal = jct_before == jct_after
-            jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
+            jct = f"mean JCT from {jct_before} to {jct_after}"
+            if jct_before == jct_after:
+                jct = f"mean JCT stays at {jct_after}"
             effect += f"; {jct}; {_preemptions(pair[0], pair[1], jobs)}"
         return effect
 
@@ -239,7 +245,9 @@ def failures_in_words(name: str, overrides: Sequence[str]) -> str:
     prefix = "cluster.failures."
     changed = [word.lstrip("+") for word in overrides]
     settings = [word.removeprefix(prefix) for word in changed if word.startswith(prefix)]
-    return f"failures as in {name}" + (f" with {', '.join(settings)}" if settings else "")
+    if not settings:
+        return f"failures as in {name}"
+    return f"failures as in {name} with {', '.join(settings)}"
 
 
 def _change(name: str, base: Case, case: Case, overrides: Sequence[str]) -> str:
@@ -287,7 +295,7 @@ def interval_in_words(wait: Estimate, ratio: Estimate) -> str:
 
 def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
     """Return the number of jobs that a comparison of two replays leaves out, after ", over the …"; "" if it is 0."""
-    everything = set[str]().union(*(replay.sizes for replay in pair))
+    everything = set(chain.from_iterable(replay.sizes for replay in pair))
     num_others = len(everything) - len(jobs)
     if not num_others:
         return ""
@@ -328,7 +336,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     sentences = list(part.sentences)
     if not request.nodes:
         nodes, inferred = part.nodes(size)
-        request = replace(request, nodes=[nodes, *(nodes + more for more in request.extra)])
+        request = replace(request, nodes=[nodes + more for more in (0, *request.extra)])
         sentences.append(f"{inferred}; --nodes gives another number")
     owner = Owner(request.user, request.qos)
     owner.check(part.jobs.values(), request.partition)
@@ -404,22 +412,29 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequ
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
     """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
-    several = len({case.failures for case in waits}) > 1
+    several = len({case.failures for case in waits}) > 1  # kinds of failures
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
         curves: dict[Case, dict[float, float]] = {}
         for case, times in waits.items():
+            # A curve has the cases that differ only on the axis.
             curve_key = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
             curves.setdefault(curve_key, {})[getattr(case, axis)] = times[1]
         for curve_key, curve in curves.items():
             same = f"load {curve_key.load:g}" if axis == "nodes" else f"{curve_key.nodes} nodes"
-            same += f", failures {curve_key.failures}" * several
+            if several:
+                same += f", failures {curve_key.failures}"
             for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
-                waits_in_words = [length(curve[level]) for level in (easier, harder)]
-                if waits_in_words[0] == waits_in_words[1]:
+                easier_wait = length(curve[easier])
+                harder_wait = length(curve[harder])
+                if easier_wait == harder_wait:
                     continue
-                levels = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
-                pairs = " and ".join(f"{wait} with {at}" for wait, at in zip(waits_in_words, levels, strict=True))
-                yield f"not monotone: {curve_key.policy}, {same}: the {percentile} wait is {pairs}"
+                pair = f"{easier_wait} with {_level(axis, easier)} and {harder_wait} with {_level(axis, harder)}"
+                yield f"not monotone: {curve_key.policy}, {same}: the {percentile} wait is {pair}"
+
+
+def _level(axis: str, level: float) -> str:
+    """Return a number of nodes or a load in words."""
+    return f"{level:g} nodes" if axis == "nodes" else f"load {level:g}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:

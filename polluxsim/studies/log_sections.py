@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,10 +48,10 @@ def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[LogSection]:
         return [_section(listed_nodes, None, listed_nodes.groups)]
     sections = [_section(listed_nodes, names, groups) for names, groups in _with_common_nodes(listed_nodes, in_log)]
     if not sections:
-        there = listed(listed_nodes.partitions())
+        partitions_of_nodes = listed(listed_nodes.partitions())
         raise InvalidInputError(
-            f"{path}: the nodes are in partition {there}, and the jobs of the log in {listed(in_log)}; give the nodes "
-            "of the same cluster"
+            f"{path}: the nodes are in partition {partitions_of_nodes}, and the jobs of the log in "
+            f"{listed(in_log)}; give the nodes of the same cluster"
         )
     missing = [name for name in in_log if name not in listed_nodes.partitions()]
     if missing:
@@ -62,12 +63,12 @@ def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[LogSection]:
 
 def _with_common_nodes(nodes: NodeList, in_log: Sequence[str]) -> Iterator[tuple[list[str], list[NodeGroup]]]:
     """Yield the partitions of a log that share nodes, with the nodes of all of them, set by set."""
-    left = [name for name in in_log if name in nodes.partitions()]
-    while left:
-        groups = _reachable(nodes, left[0])
-        names = [name for name in left if any(name in group.partitions for group in groups)]
-        left = [name for name in left if name not in names]
-        yield names, groups
+    remaining = [name for name in in_log if name in nodes.partitions()]
+    while remaining:
+        groups = _reachable(nodes, remaining[0])
+        partitions = set(chain.from_iterable(group.partitions for group in groups))
+        yield [name for name in remaining if name in partitions], groups
+        remaining = [name for name in remaining if name not in partitions]
 
 
 def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
@@ -75,7 +76,7 @@ def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
     inside = {partition}
     while True:
         groups = [group for group in nodes.groups if inside & set(group.partitions)]
-        larger = inside.union(*(group.partitions for group in groups))
+        larger = inside.union(chain.from_iterable(group.partitions for group in groups))
         if larger == inside:
             return groups
         inside = larger
@@ -96,4 +97,5 @@ def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[Node
     if names and len(names) > 1:
         sentences = [f"partitions {' and '.join(names)} share nodes and are pooled: each job may use all {cluster}, "
                      f"according to {nodes.source}"]  # fmt: skip
-    return LogSection(",".join(names) if names else None, number, sizes[0], sentences)
+    partition = ",".join(names) if names else None
+    return LogSection(partition, number, sizes[0], sentences)

@@ -75,10 +75,12 @@ def chosen_partitions(text: str, jobs: Iterable[TraceJob], option: str = "--part
 
     Raise InvalidConfigError, with the option that has the text, if no job has one of them.
     """
-    known = set(partitions_of(jobs))
-    names = [text] if text in known else text.split(",")
+    partitions = set(partitions_of(jobs))
+    if text in partitions:  # the name of one partition may contain commas
+        return [text]
+    names = text.split(",")
     for name in names:
-        _check_name(option, name, known)
+        _check_name(option, name, partitions)
     return names
 
 
@@ -172,5 +174,5 @@ def part_of(log: Path, partition: str | None, folder: Path) -> Part:
     if partition is None:
         return Part(log, jobs, list(pooled(list(jobs.values()))))
     names = chosen_partitions(partition, jobs.values())
-    own = write_partition(log, names, folder)
-    return Part(own, logged_jobs(own), [])
+    log_of_part = write_partition(log, names, folder)
+    return Part(log_of_part, logged_jobs(log_of_part), [])

@@ -76,20 +76,24 @@ def in_common(replays: Iterable[Replay]) -> list[str]:
     return sorted(set.intersection(*complete))
 
 
-def left_out(replay: Replay, common: Iterable[str], of: Iterable[Replay]) -> Counter[str]:
-    """Return the jobs of some replays that are not in common, by what this replay does with them.
+def left_out(replay: Replay, common: Iterable[str], replays: Iterable[Replay]) -> Counter[str]:
+    """Return the number of jobs of some replays that are not in common, by what this replay does with them.
 
     The replay does not serve a job, has no room for it, or completes it although another replay does not.
     """
     sizes: dict[str, int] = {}
-    for each in of:
-        sizes |= each.sizes
+    for other in replays:
+        sizes |= other.sizes
     counts = Counter[str]()
     for job in sizes.keys() - set(common):
         if job in replay.unserved:
             counts[replay.unserved[job]] += 1
-        elif job not in replay.sizes:
-            counts[f"too large for {replay.gpus} GPUs" if sizes[job] > replay.gpus else "not in the replay"] += 1
+        elif job in replay.sizes:  # it completes in this replay
+            continue
+        elif sizes[job] > replay.gpus:
+            counts[f"too large for {replay.gpus} GPUs"] += 1
+        else:
+            counts["not in the replay"] += 1
     return counts
 
 
@@ -98,4 +102,6 @@ def statistic(name: str, values: Mapping[str, float], jobs: Sequence[str]) -> fl
     chosen = [values[job] for job in jobs]
     if not chosen:
         return nan
-    return float(np.mean(chosen) if name == MEAN else np.percentile(chosen, int(name.removeprefix("p"))))
+    if name == MEAN:
+        return float(np.mean(chosen))
+    return float(np.percentile(chosen, int(name.removeprefix("p"))))

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.metrics.outcomes import how_often, incomplete
+from polluxsim.metrics.outcomes import incomplete
 from polluxsim.metrics.summary import of_run
 from polluxsim.metrics.target import Target, read_target
 from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run, read_run
 from polluxsim.run.execution import Execution
 from polluxsim.statistics.blocks import Blocks
-from polluxsim.statistics.estimates import LEAST_UNITS, Estimate, Sample, Samples
+from polluxsim.statistics.estimates import Estimate, Sample, Samples
 from polluxsim.studies.driver import complete_sweep
 from polluxsim.studies.launching import LocalWorkers
 from polluxsim.studies.log_calibration import (
@@ -34,9 +34,9 @@ from polluxsim.studies.log_calibration import (
     replay_of,
     rows_left_out,
 )
-from polluxsim.studies.log_replays import reversals
 from polluxsim.studies.log_selection import Owner, part_of
 from polluxsim.studies.plan import Entry, composer, entry_of
+from polluxsim.studies.size_answers import Facts, SizeAnswer
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
 
@@ -97,10 +97,14 @@ class SizeRequest:
 
         Raise InvalidConfigError if the limit and the step are not valid.
         """
-        limit = 4.0 if self.highest_load else 64.0
+        if self.highest_load:
+            limit = 4.0
+            step = 0.05
+        else:
+            limit = 64.0
+            step = 1.0
         if self.limit is not None:
             limit = self.limit
-        step = 0.05 if self.highest_load else 1.0
         if self.step is not None:
             step = self.step
         if not self.highest_load and limit % 1:
@@ -109,14 +113,23 @@ class SizeRequest:
             raise InvalidConfigError(
                 f"--limit is {limit:g}, must be {step:g} to {step * MOST_LEVELS:g}, in steps greater than 0"
             )
-        return [round(step * number, 9) for number in range(1, int(limit / step + 1e-6) + 1)]
+        # The quotient of loads may be just below a whole number, and their product may have many digits.
+        num_levels = int(limit / step + 1e-6)
+        return [round(step * number, 9) for number in range(1, num_levels + 1)]
 
     def runs(self, log_path: Path | None) -> list[str]:
         """Return the overrides of every run, with `{}` for the level. `log_path` has the jobs of the log to replay."""
-        log = () if log_path is None else replay_of(log_path)
-        varied = [] if any(PLACE in word for word in self.overrides) else [f"{self._varied}={PLACE}"]
-        policy = [f"policy={POLICY_OF_LOGS}"] if self.has_policy_of_logs else []
-        return [*log, *policy, *varied, *self._nodes(), *self.overrides]
+        words = list[str]()
+        if log_path is not None:
+            words += replay_of(log_path)
+        if self.has_policy_of_logs:
+            words.append(f"policy={POLICY_OF_LOGS}")
+        if not any(PLACE in word for word in self.overrides):
+            words.append(f"{self._varied}={PLACE}")
+        words += self._nodes()
+        # The user's overrides are last, so that they replace the others.
+        words += self.overrides
+        return words
 
     @property
     def has_policy_of_logs(self) -> bool:
@@ -130,132 +143,14 @@ class SizeRequest:
             return [f"{GPUS_PER_NODE}={self.gpus_per_node}"]
         settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
         has_nodes = any(name in ("cluster", GPUS_PER_NODE, "cluster.groups") for name in settings)
-        return [] if self.log is None or has_nodes else [f"{GPUS_PER_NODE}={DEFAULT_GPUS_PER_NODE}"]
+        if self.log is None or has_nodes:
+            return []
+        return [f"{GPUS_PER_NODE}={DEFAULT_GPUS_PER_NODE}"]
 
     @property
     def _varied(self) -> str:
         """Return the setting of the level if no override has a placeholder for it."""
         return "workload.load_factor" if self.highest_load else "cluster.num_nodes"
-
-
-class Facts(NamedTuple):
-    """What the runs of a level tell besides the metric."""
-
-    gpus_per_node: Sequence[int]  # of each node of the cluster
-    preemptions: float  # number of times that the policy took the GPUs of a job; mean over seeds
-    incomplete: Counter[str]  # number of jobs that did not complete, by outcome, over all seeds
-    num_jobs: int  # over all seeds
-    notes: Sequence[str]  # on the jobs that the workload leaves out or changes
-
-
-class SizeAnswer(NamedTuple):
-    """The result of a search."""
-
-    target: Target
-    curve: Mapping[float, Estimate]  # the metric of the target at each level that was run, rising [s; 1 for ρ]
-    of_sizes: bool  # whether levels are nodes; otherwise they are loads
-    level: float | None  # the hardest level that meets the target; None if the search found none
-    # The hardest levels at which the lower and the upper end of the metric's 95 % interval meet the target. They are
-    # the ends of the 95 % interval of `level`: at the levels between them, the target lies inside the interval.
-    ends: tuple[float | None, float | None] | None = None  # None without intervals
-    existing: int | None = None  # number of existing nodes
-    engine: Mapping[str, Any] = {}  # engine settings of the runs
-    same_seeds: bool = False  # whether several seeds gave the same results
-    num_seeds: int = 1  # of each level
-    facts: Mapping[float, Facts] = {}  # of each level that was run
-    first: float | None = None  # smallest level at which the runs can start; None if it is the first level
-    too_short: str = ""  # the reason why the days of a log give no interval; "" if they give one
-    about_log: str = ""  # sentences on the partitions that the runs pool, and on rows that the import left out
-
-    @property
-    def what(self) -> str:
-        """Return the quantity that varies."""
-        return "nodes" if self.of_sizes else "load"
-
-    def in_unit(self, value: float) -> str:
-        """Return a value of the metric in the unit of the target."""
-        return "jobs left" if isinf(value) else self.target.text_of(value).partition(" ")[0]
-
-    def interval(self, found: Estimate) -> str:
-        """Return the 95 % interval of an estimate as text, or "" if it has none."""
-        if found.low is None or found.high is None:
-            return ""
-        return f"{self.in_unit(found.low)} to {self.in_unit(found.high)}"
-
-    def sentences(self) -> Iterator[str]:
-        """Yield the answer, its interval, and a sentence for each level that contradicts a monotone metric."""
-        target = self.target
-        curve = self.curve
-        level = self.level
-        if level is None:
-            best = min(curve, key=lambda level: curve[level].value)
-            best_words = "jobs are left at each" if isinf(curve[best].value) else f"the best found is {self._at(best)}"
-            noun = "size" if self.of_sizes else "load"
-            yield f"no {noun} from {min(curve):g} to {max(curve):g} meets {target}: {best_words}"
-        else:
-            ends = ", the highest tried" if not self.of_sizes and level == max(curve) else ""
-            yield f"{'least size' if self.of_sizes else 'highest load'} that meets {target}: {self._at(level)}{ends}"
-            if self.existing is not None:
-                yield f"relative to the {self.existing} nodes that exist: {self._more(level)}"
-            if self.ends is not None:
-                yield self._interval_of_level(*self.ends)
-            facts = self.facts.get(level)
-            if facts:
-                yield from self._preemptions(facts)
-        yield from self._not_monotone()
-
-    def _interval_of_level(self, low: float | None, high: float | None) -> str:
-        """Return the 95 % interval of the answer, with its ends in rising order."""
-        first, last = (low, high) if self.of_sizes else (high, low)
-        unit = " nodes" if self.of_sizes else ""
-        start = f"below {min(self.curve):g}" if first is None else f"{first:g}"
-        end = f"more than {max(self.curve):g}" if last is None else f"{last:g}"
-        words = f"95 % interval of this {'size' if self.of_sizes else 'load'}: {start} to {end}{unit}"
-        if self.existing is not None and first is not None:
-            more = f"more than {max(self.curve) - self.existing:+g}" if last is None else self._more(last)
-            words += f" ({first - self.existing:+g} to {more})"
-        return words
-
-    def why_no_interval(self) -> str:
-        """Return the reason why the answer has no interval; "" if it has one, or if there is no answer.
-
-        The reason for seeds with equal results is `same_seeds`.
-        """
-        if self.level is None or self.ends is not None or self.same_seeds:
-            return ""
-        noun = "size" if self.of_sizes else "load"
-        if self.too_short:
-            return f"no interval of this {noun}: {self.too_short}"
-        runs = "one run" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
-        return f"no interval of this {noun}: it needs {LEAST_UNITS} seeds or more, and each {noun} has {runs} (--seeds)"
-
-    def _preemptions(self, facts: Facts) -> Iterator[str]:
-        """Yield how often jobs are preempted at the answer, if they are."""
-        if facts.preemptions:
-            a_job = facts.preemptions * self.num_seeds / facts.num_jobs
-            yield f"jobs are preempted {how_often(facts.preemptions)} in a run, {a_job:.2g} times a job"
-
-    def _more(self, level: float) -> str:
-        """Return the difference of a number of nodes from the existing nodes in words."""
-        difference = level - (self.existing or 0)
-        return f"{difference:+g} node{'s' * (abs(difference) != 1)}"
-
-    def _not_monotone(self) -> Iterator[str]:
-        """Yield a sentence for each easier level that misses the target, or is worse than the next harder level."""
-        values = {level: estimate.value for level, estimate in self.curve.items()}
-        worse = reversals(values, easier_upwards=self.of_sizes)
-        for other, estimate in self.curve.items():
-            is_easier = self.level is not None and other != self.level and (other > self.level) == self.of_sizes
-            if is_easier and not self.target.is_met(estimate.value):
-                yield f"not monotone: {self._at(other)} does not meet it"
-            elif other in worse and self.in_unit(estimate.value) != self.in_unit(self.curve[worse[other]].value):
-                yield f"not monotone: {self._at(other)} is worse than {self._at(worse[other])}"
-
-    def _at(self, level: float) -> str:
-        """Return a level and its metric in words."""
-        value = self.curve[level].value
-        where = f"{level:g} node{'s' * (level != 1)}" if self.of_sizes else f"load {level:g}"
-        return f"{where}, {'jobs left' if isinf(value) else self.target.text_of(value)}"
 
 
 def size(request: SizeRequest) -> SizeAnswer:
@@ -271,7 +166,9 @@ def size(request: SizeRequest) -> SizeAnswer:
     target = read_target(request.target)
     levels = request.levels()
     upwards = not request.highest_load
-    seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
+    seeds: list[int | None] = [None]  # the seed of the overrides
+    if request.seeds > 1:
+        seeds = list(range(request.seeds))
     log: Path | None = None
     owner: Owner | None = None
     about_log = ""
@@ -292,10 +189,13 @@ def size(request: SizeRequest) -> SizeAnswer:
             def end_meets(end: str, level: float) -> bool:
                 """Return whether an end of the interval meets the target, or the value without an interval."""
                 bound = getattr(estimate(level), end)
-                return target.is_met(estimate(level).value if bound is None else bound)
+                if bound is None:
+                    bound = estimate(level).value
+                return target.is_met(bound)
 
-            low, high = (hardest(levels, partial(end_meets, end), easier_upwards=upwards) for end in ("low", "high"))
-            ends = low, high
+            low = hardest(levels, partial(end_meets, "low"), easier_upwards=upwards)
+            high = hardest(levels, partial(end_meets, "high"), easier_upwards=upwards)
+            ends = (low, high)
         metric.write_table()
     same_seeds = request.seeds > 1 and not metric.seeds_matter
     curve = {level: estimate(level) for level in sorted(metric.measured)}
@@ -367,11 +267,12 @@ class Levels:
 
     def estimate(self, level: float) -> Estimate:
         """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
-        values = enumerate(self.values(level))
+        values = self.values(level)
         if level not in self._estimates:
-            samples = [Sample("", "", value, seed=seed) for seed, value in values]
-            measured = Samples(samples, random_arms=[""] if self.seeds_matter else []).mean("", "")
-            assert measured is not None
+            samples = [Sample("", "", value, seed=seed) for seed, value in enumerate(values)]
+            random_arms = [""] if self.seeds_matter else []
+            measured = Samples(samples, random_arms=random_arms).mean("", "")
+            assert measured is not None  # there is a value for each seed
             self._estimates[level] = measured.estimate
         return self._estimates[level]
 
@@ -381,16 +282,24 @@ class Levels:
 
     def _by_days(self, result: Result, value: float) -> Estimate:
         """Return a value of the metric with the interval from resampled days of the log."""
-        jobs = [(job, each) for job, each in self._target.of_jobs(result) if self._is_meant(job)]
-        if not jobs or isinf(value):
+        submissions = []
+        values_of_jobs = []
+        for job, value_of_job in self._target.of_jobs(result):
+            if self._is_meant(job):
+                submissions.append(job.submit_time)
+                values_of_jobs.append(value_of_job)
+        if not submissions or isinf(value):
             return Estimate(value, None, None)
-        blocks = Blocks([job.submit_time for job, _ in jobs])
+        blocks = Blocks(submissions)
         self.too_short = self.too_short or blocks.why_no_interval()
-        return blocks.interval(value, blocks.of_resamples([each for _, each in jobs], self._target.statistic))
+        return blocks.interval(value, blocks.of_resamples(values_of_jobs, self._target.statistic))
 
     def write_table(self) -> None:
         """Write one table of all runs, as a sweep does."""
-        self._run([entry for level in sorted(self.measured) for entry in self._entries(level)])
+        entries = []
+        for level in sorted(self.measured):
+            entries += self._entries(level)
+        self._run(entries)
 
     @property
     def engine(self) -> Mapping[str, Any]:
@@ -421,23 +330,26 @@ class Levels:
 
     def _entry(self, level: float, seed: int | None) -> Entry:
         overrides = [word.replace(PLACE, f"{level:.10g}") for word in self._overrides]
-        overrides += [] if seed is None else [f"seed={seed}"]
+        if seed is not None:
+            overrides.append(f"seed={seed}")
         return entry_of(overrides, self._composer.compose(overrides), self._folder)
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
-        return [entry.folder for entry in complete_sweep(entries, self._folder, self._workers).entries]
+        sweep = complete_sweep(entries, self._folder, self._workers)
+        return [entry.folder for entry in sweep.entries]
 
 
 def _facts(runs: Sequence[Run]) -> Facts:
     """Return what the runs of a level, one for each seed, tell besides the metric."""
-    records = [job for run in runs for job in of_run(run.result)]
-    lost = Counter[str]()
+    records = list[JobRecord]()
+    num_incomplete = Counter[str]()
     for run in runs:
-        lost += incomplete(run.result)
+        records += of_run(run.result)
+        num_incomplete += incomplete(run.result)
     return Facts(
         gpus_per_node=Cluster.of_groups(runs[0].info["nodes"]).gpus_per_node,
         preemptions=sum(job.num_restarts for job in records) / len(runs),
-        incomplete=lost,
+        incomplete=num_incomplete,
         num_jobs=len(records),
         notes=tuple(runs[0].info.get("notes", ())),
     )

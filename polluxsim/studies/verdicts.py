@@ -61,7 +61,9 @@ class Agreement(NamedTuple):
         """Return how much the replay explains. It explains waits from which it differs by less than `SMALL`."""
         if self.explained >= MOST or self.period_error < SMALL:
             return Grade.MOST
-        return Grade.HALF if self.explained >= HALF else Grade.LITTLE
+        if self.explained >= HALF:
+            return Grade.HALF
+        return Grade.LITTLE
 
 
 class ReplayVerdict(NamedTuple):
@@ -114,7 +116,9 @@ def share_in_words(agreement: Agreement) -> str:
     >>> share_in_words(Agreement("all jobs", 2, 60.0, 180.0, 120.0, 120.0))
     'less than 0 %'
     """
-    return "less than 0 %" if agreement.explained < 0 else f"{100 * agreement.explained:.0f} %"
+    if agreement.explained < 0:
+        return "less than 0 %"
+    return f"{100 * agreement.explained:.0f} %"
 
 
 def agreement(
@@ -123,10 +127,11 @@ def agreement(
     """Return the agreement of replayed and recorded waits, shape (jobs,) [s], of jobs with submissions [s]."""
     differences = replayed - recorded
     _, period = np.unique(np.floor(submissions / PERIOD), return_inverse=True)
-    off = float(np.abs(np.bincount(period, differences)).sum())
+    # Within a period, waits that are too long make up for waits that are too short.
+    error_of_periods = float(np.abs(np.bincount(period, differences)).sum())
     count = len(recorded)
     means = (float(recorded.mean()), float(replayed.mean()), float(np.abs(differences).mean()))
-    return Agreement(name, count, *means, off / count)
+    return Agreement(name, count, *means, error_of_periods / count)
 
 
 def agreements(

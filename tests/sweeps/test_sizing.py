@@ -25,7 +25,8 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.records.results import Result, Status
 from polluxsim.statistics.estimates import Estimate
-from polluxsim.studies.sizing import NEIGHBOURS, SizeAnswer, hardest
+from polluxsim.studies.size_answers import SizeAnswer
+from polluxsim.studies.sizing import NEIGHBOURS, hardest
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:

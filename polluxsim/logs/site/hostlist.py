@@ -34,14 +34,18 @@ def _parts(text: str) -> list[str]:
 def _names(part: str) -> list[str] | None:
     """Return the names of one part like a[01-03]; None if its brackets do not match or have no numbers."""
     pieces = BRACKETS.split(part)
-    if any(mark in piece for piece in pieces[::2] for mark in "[] "):
-        return None
-    choices: list[list[str]] = []
+    choices: list[list[str]] = []  # of each piece; a name has one choice of each
     for index, piece in enumerate(pieces):
-        numbers = [piece] if index % 2 == 0 else _numbers(piece)
-        if numbers is None:
+        is_in_brackets = index % 2 == 1  # `split` alternates between text and the content of brackets
+        if is_in_brackets:
+            numbers = _numbers(piece)
+            if numbers is None:
+                return None
+            choices.append(numbers)
+        elif any(mark in piece for mark in "[] "):
             return None
-        choices.append(numbers)
+        else:
+            choices.append([piece])
     return ["".join(words) for words in product(*choices)]
 
 
@@ -52,7 +56,8 @@ def _numbers(text: str) -> list[str] | None:
         match = RANGE.fullmatch(part.strip())
         if match is None:
             return None
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or match[1])
         if last < first or last - first >= MOST_NAMES:
             return None
         numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,8 @@ def read_kubernetes(path: Path, time: float | None = None) -> Queue:
     which the file was written. Raise InvalidInputError if a value is invalid.
     """
     left_out = Counter[str]()
-    pods, workloads = list[_Pod](), list[QueuedJob]()
+    pods = list[_Pod]()
+    workloads = list[QueuedJob]()
     latest = 0.0
     for row in json_rows(path, LIST, None):
         kind = row.word("kind") or "Pod"
@@ -52,6 +53,7 @@ def read_kubernetes(path: Path, time: float | None = None) -> Queue:
     if time is None:
         time = path.stat().st_mtime
         time_from = "when the file was written; --taken gives another"
+        # The clock of this machine may be behind that of the cluster.
         if time < latest:
             time = latest
             time_from = "the latest time in the file; --taken gives another"
@@ -80,7 +82,9 @@ class _Pod(NamedTuple):
 
 def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
     """Return a pod; None for a pod that has ended or has no GPUs, which is counted."""
-    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    metadata = row.child("metadata")
+    spec = row.child("spec")
+    status = row.child("status")
     phase = status.word("phase") or "Pending"
     if phase not in ("Pending", "Running") or metadata.has("deletionTimestamp"):
         left_out["pods that have ended or are ending"] += 1
@@ -89,11 +93,10 @@ def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
     if not num_gpus:
         left_out["pods without GPUs"] += 1
         return None
-    labels, namespace = metadata.child("labels"), metadata.word("namespace")
-    group = next((labels.text(label) for label in JOB_LABELS if labels.has(label)), None)
-    name = job = name_with_namespace(metadata)
-    if group is not None:
-        job = f"{namespace}/{group}" if namespace else group
+    job = _job_of_pod(metadata)
+    name = name_with_namespace(metadata)
+    if job is None:
+        job = name
     created = instant(metadata, "creationTimestamp")
     node = spec.word("nodeName")
     scheduled = _condition(status, "PodScheduled")
@@ -102,13 +105,44 @@ def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
         start = created
         if scheduled is not None and scheduled.has("lastTransitionTime"):
             start = max(created, instant(scheduled, "lastTransitionTime"))
-    reason = (scheduled.word("reason") or "") if scheduled is not None else ""
+    reason = ""
+    if scheduled is not None:
+        reason = scheduled.word("reason") or ""
     kept_out = "are held (scheduling gates)" if spec.children("schedulingGates") else ""
     return _Pod(row.place, name, job, created, start, node, num_gpus, row, kept_out, reason)
 
 
+def _job_of_pod(metadata: JsonRow) -> str | None:
+    """Return the namespace and the name of the job that the labels of a pod state; None without these labels."""
+    labels = metadata.child("labels")
+    namespace = metadata.word("namespace")
+    name = _first_label(labels, JOB_LABELS)
+    if name is None or not namespace:
+        return name
+    return f"{namespace}/{name}"
+
+
+def _first_label(labels: JsonRow, names: Sequence[str]) -> str | None:
+    """Return the value of the first of some labels that an object has; None if it has none of them."""
+    for name in names:
+        if labels.has(name):
+            return labels.text(name)
+    return None
+
+
 def _condition(status: JsonRow, kind: str) -> JsonRow | None:
-    return next((each for each in status.children("conditions") if each.values.get("type") == kind), None)
+    """Return the condition of a kind in the status of an object; None without it."""
+    for condition in status.children("conditions"):
+        if condition.values.get("type") == kind:
+            return condition
+    return None
+
+
+def _priority(spec: JsonRow) -> float | None:
+    """Return the priority of an object; None without it."""
+    if not spec.has("priority"):
+        return None
+    return spec.within("priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
 
 
 def _jobs(pods: Sequence[_Pod]) -> Iterator[QueuedJob]:
@@ -124,23 +158,24 @@ def _jobs(pods: Sequence[_Pod]) -> Iterator[QueuedJob]:
 def _job(name: str, pods: Sequence[_Pod]) -> QueuedJob:
     """Return the job of pods that all run or all wait."""
     first = pods[0]
-    metadata, spec = first.row.child("metadata"), first.row.child("spec")
+    metadata = first.row.child("metadata")
+    spec = first.row.child("spec")
     starts = [pod.start for pod in pods if pod.start is not None]
-    selector = spec.child("nodeSelector")
+    node_labels = spec.child("nodeSelector")
     return QueuedJob(
         place=first.place,
         name=name,
         submitted=min(pod.created for pod in pods),
         num_gpus=sum(pod.num_gpus for pod in pods),
-        started=min(starts) if starts else None,
+        started=min(starts, default=None),
         placement=_placement(pods),
         tenant=metadata.word("namespace"),
         job_name=owner_of(metadata),
         qos=spec.word("priorityClassName"),
-        priority=spec.within("priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY) if spec.has("priority") else None,
+        priority=_priority(spec),
         time_limit=_limit(spec, "activeDeadlineSeconds"),
         gpus_per_task=gpus_together(pod.num_gpus for pod in pods),
-        gpu_type=next((selector.text(label) for label in KUBERNETES_TYPES if selector.has(label)), None),
+        gpu_type=_first_label(node_labels, KUBERNETES_TYPES),
         reason=first.reason,
         kept_out=first.kept_out,
     )
@@ -157,15 +192,26 @@ def _placement(pods: Sequence[_Pod]) -> tuple[tuple[str, int], ...]:
 
 
 def _limit(spec: JsonRow, key: str) -> float | None:
-    return spec.within(key, 1, MOST_SECONDS) if spec.has(key) else None
+    """Return the time limit of an object [s]; None without it."""
+    if not spec.has(key):
+        return None
+    return spec.within(key, 1, MOST_SECONDS)
 
 
 def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
     """Return a Workload; None for a Workload that has finished or has no GPUs, which is counted."""
-    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
-    conditions: Mapping[str, JsonRow] = {each.text("type"): each for each in status.children("conditions")}
-    true = {kind: each for kind, each in conditions.items() if each.values.get("status") == "True"}
-    if "Finished" in true:
+    metadata = row.child("metadata")
+    spec = row.child("spec")
+    status = row.child("status")
+    conditions: dict[str, JsonRow] = {}
+    true_conditions: dict[str, JsonRow] = {}
+    for condition in status.children("conditions"):
+        kind = condition.text("type")
+        conditions[kind] = condition
+    for kind, condition in conditions.items():
+        if condition.values.get("status") == "True":
+            true_conditions[kind] = condition
+    if "Finished" in true_conditions:
         left_out["workloads that have finished"] += 1
         return None
     asked = asked_for(spec, status.child("admission"))
@@ -173,11 +219,17 @@ def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
     if not num_gpus:
         left_out["workloads without GPUs"] += 1
         return None
-    admitted = true.get("Admitted")
+    admitted = true_conditions.get("Admitted")
     waiting = conditions.get("QuotaReserved")
+    # A LocalQueue has another name than its ClusterQueue, which only an admitted Workload states.
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
     created = instant(metadata, "creationTimestamp")
-    started = None if admitted is None else max(created, instant(admitted, "lastTransitionTime"))
+    started = None
+    reason = ""
+    if admitted is not None:
+        started = max(created, instant(admitted, "lastTransitionTime"))
+    elif waiting is not None:
+        reason = waiting.word("reason") or ""
     return QueuedJob(
         place=row.place,
         name=name_with_namespace(metadata),
@@ -188,10 +240,10 @@ def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
         partitions=() if queue is None else (queue,),
         job_name=owner_of(metadata),
         qos=spec.word("priorityClassName"),
-        priority=spec.within("priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY) if spec.has("priority") else None,
+        priority=_priority(spec),
         time_limit=_limit(spec, TIME_LIMIT),
         gpus_per_task=asked.gpus_per_task(ONLY_GPUS),
         gpu_type=asked.flavor,
-        reason=(waiting.word("reason") or "") if waiting is not None and admitted is None else "",
+        reason=reason,
         kept_out="are held (spec.active is false)" if spec.values.get("active") is False else "",
     )

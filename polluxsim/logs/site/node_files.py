@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,8 @@ def _in_json(path: Path, unit: str) -> Iterator[SiteNode]:
     except InvalidInputError as error:
         if "no list 'nodes'" not in str(error):
             raise
-        yield from _merged(node for row in json_rows(path, "sinfo", None) for node in _of_sinfo(row, unit))
+        lines = json_rows(path, "sinfo", None)
+        yield from _merged(chain.from_iterable(_of_sinfo(line, unit) for line in lines))
         return
     yield from nodes
 
@@ -108,7 +110,8 @@ def _words(row: JsonRow, key: str) -> list[str]:
 def _slurm_node(row: JsonRow, unit: str) -> SiteNode:
     """Return a node of `scontrol show nodes --json`, and of `sinfo --json` before Slurm 23.02."""
     states = [*_words(row, "state"), *_words(row, "state_flags")]
-    gres, tres = row.word("gres") or "", row.word("tres") or ""
+    gres = row.word("gres") or ""
+    tres = row.word("tres") or ""
     cpus = row.count("cpus") if row.has("cpus") else 0
     gpus, gpu_type = _gpus_of(gres, tres)
     partitions = row.values.get("partitions") or []
@@ -122,13 +125,16 @@ def _of_sinfo(row: JsonRow, unit: str) -> Iterator[SiteNode]:
     states = _words(row.child("node"), "state")
     gpus, gpu_type = _gpus_of(row.child("gres").word("total") or "", "")
     cpus = row.child("cpus")
-    number = (cpus.count("maximum") if cpus.has("maximum") else 0) if unit == CPU else gpus
+    number = gpus
+    if unit == CPU:
+        number = cpus.count("maximum") if cpus.has("maximum") else 0
     partition = row.child("partition").word("name")
+    partitions = () if partition is None else (partition,)
     names = row.child("nodes").values.get("nodes")
     if not isinstance(names, list):
         raise row.error("nodes", "an object with the list of nodes")
     for name in names:
-        yield SiteNode(str(name), number, gpu_type, () if partition is None else (partition,), _why_out(states))
+        yield SiteNode(str(name), number, gpu_type, partitions, _why_out(states))
 
 
 def _why_out(states: Iterable[str]) -> str:
@@ -145,14 +151,17 @@ def _why_out(states: Iterable[str]) -> str:
 
 def _gpus_of(gres: str, tres: str) -> tuple[int, str]:
     """Return the GPUs of a node and their type, several with bars between them, from its lists of resources."""
-    typed, untyped = dict[str, int](), 0
-    for name, number in GRES_GPU.findall(gres if gres not in ("(null)", "N/A") else ""):
+    typed = dict[str, int]()
+    untyped = 0
+    if gres in ("(null)", "N/A"):
+        gres = ""
+    for name, number in GRES_GPU.findall(gres):
         if name:
             typed[name] = typed.get(name, 0) + int(number or 1)
         else:
             untyped += int(number or 1)
     total = sum(typed.values()) + untyped
-    if not total:
+    if not total:  # TRES may count GPUs that GRES does not list
         of_tres = {name: int(number) for name, number in TRES_GPU.findall(tres)}
         total = of_tres.pop("", 0) or sum(of_tres.values())
         typed = of_tres
@@ -164,14 +173,16 @@ PAIR = re.compile(r"(\w+)=(\S*)")
 
 def _in_records(path: Path, unit: str) -> Iterator[SiteNode]:
     """Yield the nodes of `scontrol show nodes`, whose records begin with NodeName."""
-    record, first = "", 1
+    record = ""
+    first = 1  # line of the record
     for line, text in read_lines(path):
         if isinstance(text, BadRowError):
             raise text
         if "NodeName=" in text.split(" ", 1)[0] or re.match(r"\S+: NodeName=", text):
             if record:
                 yield _of_record(path, first, record, unit)
-            record, first = "", line
+            record = ""
+            first = line
         record += f" {text.strip()}"
     if record:
         yield _of_record(path, first, record, unit)
@@ -215,13 +226,14 @@ def _rows(path: Path, unit: str) -> Iterator[SiteNode]:
     if names is None:
         raise bad_line(path, first_line, f"this is not a list of nodes: it lacks a column NODELIST; {ADVICE}")
     needed = "CPUS" if unit == CPU else "GRES"
-    if missing := [column for column in ("STATE", needed) if column not in header]:
+    missing = [column for column in ("STATE", needed) if column not in header]
+    if missing:
         raise bad_line(path, first_line, f"the list has no column {missing[0]}; {ADVICE}")
     for line, text in lines:
         if isinstance(text, BadRowError):
             raise text
         cells = _cells(text)
-        if cells == header:
+        if cells == header:  # sinfo --iterate repeats it
             continue
         if len(cells) != len(header):
             raise bad_line(path, line, f"{len(cells)} cells below {len(header)} names of columns; {ADVICE}")
@@ -231,7 +243,9 @@ def _rows(path: Path, unit: str) -> Iterator[SiteNode]:
 
 def _cells(text: str) -> list[str]:
     """Return the cells of a line, which bars or blanks separate."""
-    return [cell.strip() for cell in text.split("|")] if "|" in text else text.split()
+    if "|" not in text:
+        return text.split()
+    return [cell.strip() for cell in text.split("|")]
 
 
 def _of_row(row: LogRow, names: str, unit: str) -> Iterator[SiteNode]:
@@ -239,25 +253,26 @@ def _of_row(row: LogRow, names: str, unit: str) -> Iterator[SiteNode]:
     nodes = expanded(row.values[names])
     if nodes is None:
         raise row.error(names, "a list of nodes like a[01-04],b1")
-    number = row.count("CPUS") if unit == CPU else 0
-    gpus, gpu_type = _gpus_of(row.values.get("GRES", ""), "")
-    partition = row.values.get("PARTITION", "").rstrip("*")
+    number, gpu_type = _gpus_of(row.values.get("GRES", ""), "")
+    if unit == CPU:
+        number = row.count("CPUS")
+    partition = row.values.get("PARTITION", "").rstrip("*")  # the star marks the default partition
+    partitions = (partition,) if partition else ()
     out = _why_out([row.values["STATE"].lower()])
     for name in nodes:
-        partitions = (partition,) if partition else ()
-        yield SiteNode(name, number if unit == CPU else gpus, gpu_type, partitions, out)
+        yield SiteNode(name, number, gpu_type, partitions, out)
 
 
 def _merged(nodes: Iterable[SiteNode]) -> Iterator[SiteNode]:
     """Yield each node once, with all its partitions."""
     by_name = dict[str, SiteNode]()
     for node in nodes:
-        known = by_name.get(node.name)
-        if known is None:
+        earlier = by_name.get(node.name)
+        if earlier is None:
             by_name[node.name] = node
             continue
-        partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
-        by_name[node.name] = known._replace(partitions=partitions, out=known.out or node.out)
+        partitions = tuple(dict.fromkeys((*earlier.partitions, *node.partitions)))
+        by_name[node.name] = earlier._replace(partitions=partitions, out=earlier.out or node.out)
     yield from by_name.values()
 
 
@@ -269,23 +284,32 @@ def _kubernetes_node(row: JsonRow, unit: str) -> SiteNode:
     kind = row.word("kind") or "Node"
     if kind != "Node":
         raise row.error("kind", "Node; give the output of kubectl get nodes -o json")
-    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    metadata = row.child("metadata")
+    spec = row.child("spec")
+    status = row.child("status")
     amounts = status.child("allocatable" if status.has("allocatable") else "capacity")
     resources = Resources.of(amounts)
-    gpus = int(resources.cpus or 0) if unit == CPU else _whole(resources.gpus, amounts, "allocatable")
+    if unit == CPU:
+        number = int(resources.cpus or 0)
+    else:
+        number = _whole(resources.gpus, amounts, "allocatable")
     labels = metadata.child("labels")
     gpu_type = next((labels.text(label) for label in KUBERNETES_TYPES if labels.has(label)), "")
-    conditions = {each.text("type"): each.word("status") for each in status.children("conditions")}
-    out = ""
+    out = _why_out_in_kubernetes(spec, status)
+    return SiteNode(metadata.text("name"), number, gpu_type, (), out)
+
+
+def _why_out_in_kubernetes(spec: JsonRow, status: JsonRow) -> str:
+    """Return why a node of Kubernetes takes no jobs; "" if it takes jobs."""
+    conditions = {condition.text("type"): condition.word("status") for condition in status.children("conditions")}
     if conditions.get("Ready", "True") != "True":
-        out = "not ready"
-    elif spec.values.get("unschedulable") is True:
-        out = "cordoned"
-    elif any(
-        taint.word("key") not in GPU_TAINTS and taint.word("effect") in TAINTS for taint in spec.children("taints")
-    ):
-        out = "with a taint that keeps jobs off"
-    return SiteNode(metadata.text("name"), gpus, gpu_type, (), out)
+        return "not ready"
+    if spec.values.get("unschedulable") is True:
+        return "cordoned"
+    for taint in spec.children("taints"):
+        if taint.word("key") not in GPU_TAINTS and taint.word("effect") in TAINTS:
+            return "with a taint that keeps jobs off"
+    return ""
 
 
 GPU_TAINTS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "sku", "dedicated")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class NodeList(NamedTuple):
     @property
     def numbers(self) -> dict[str, int]:
         """Return the number of each node in the cluster, by its name."""
-        names = [name for group in self.groups for name in group.nodes]
+        names = chain.from_iterable(group.nodes for group in self.groups)
         return {name: number for number, name in enumerate(names)}
 
     @property
@@ -62,7 +63,8 @@ class NodeList(NamedTuple):
 
     def partitions(self) -> dict[str, tuple[int, int]]:
         """Return the nodes and the GPUs of each partition, by its name."""
-        nodes, gpus = Counter[str](), Counter[str]()
+        nodes = Counter[str]()
+        gpus = Counter[str]()
         for group in self.groups:
             for partition in group.partitions:
                 nodes[partition] += len(group.nodes)
@@ -89,7 +91,8 @@ def read_nodes(path: Path, unit: str = GPU) -> NodeList:
 def node_list(source: str, nodes: Iterable[SiteNode], unit: str = GPU) -> NodeList:
     """Return nodes as groups of equal nodes, in the order of their first nodes. Raise InvalidInputError without any."""
     word = "CPUs" if unit == CPU else "GPUs"
-    taking, left_out = list[SiteNode](), dict[str, list[str]]()
+    taking = list[SiteNode]()  # nodes that take jobs
+    left_out = dict[str, list[str]]()
     nodes = list(nodes)
     has_partitions = any(node.partitions for node in nodes)
     for node in nodes:

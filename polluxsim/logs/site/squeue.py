@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, read_lines
 from polluxsim.logs.formats.slurm_jobs import MAX_PRIORITY
 from polluxsim.logs.formats.slurm_json import scalar
 from polluxsim.logs.formats.slurm_resources import GRES
+from polluxsim.logs.site.dependencies import dependency, with_dependencies
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.logs.site.queue import Queue, QueuedJob
 
@@ -67,7 +68,8 @@ def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
     """
     rows = list(_rows_of_json(path) if is_json(path) else _rows_of_text(path, zone))
     moment, time_from = _time_of(path, rows, time)
-    jobs, left_out = list[QueuedJob](), Counter[str]()
+    jobs = list[QueuedJob]()
+    left_out = Counter[str]()
     notes = Counter[str]()
     for row in rows:
         state = row.name("STATE").upper()
@@ -82,8 +84,8 @@ def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
             jobs.append(_running(row, gpus, moment))
         else:
             jobs += _pending(row, gpus, moment, notes)
-    sentences = [f"{count} {what}" for what, count in notes.items()]
-    return Queue(path.name, moment, time_from, tuple(_with_dependencies(jobs)), left_out, sentences)
+    sentences = [f"{count} {note}" for note, count in notes.items()]
+    return Queue(path.name, moment, time_from, tuple(with_dependencies(jobs)), left_out, sentences)
 
 
 # The forms of the file
@@ -97,7 +99,8 @@ def _rows_of_text(path: Path, zone: tzinfo) -> Iterator[LogRow]:
         raise header
     separator = next((mark for mark in "|\t;," if mark in header), None)
     names = [SAME.get(name, name) for name in _cells(header, separator, 0)]
-    if missing := [name for name in NEEDED if name not in names]:
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
         raise bad_line(path, first_line, f"the queue has no column {missing[0]}; {ADVICE}")
     if not set(TRES) & set(names):
         raise bad_line(path, first_line, f"the queue has no column with the GPUs of a job; {ADVICE}")
@@ -111,7 +114,7 @@ def _rows_of_text(path: Path, zone: tzinfo) -> Iterator[LogRow]:
             cells = _joined(cells, names.index("NAME"), len(names), separator)
         if len(cells) != len(names):
             raise bad_line(path, line, f"{len(cells)} cells below {len(names)} names of columns; {ADVICE}")
-        values = {name: "" if cell in NOTHING else cell for name, cell in zip(names, cells, strict=True)}
+        values = _without_nothing(zip(names, cells, strict=True))
         # The last column of the usual format has the reason of a waiting job in place of its nodes.
         nodes = values.get("NODELIST", "")
         if nodes.startswith("("):
@@ -126,10 +129,20 @@ def _cells(text: str, separator: str | None, number: int) -> list[str]:
     return [cell.strip() for cell in text.split(separator)]
 
 
+def _without_nothing(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return cells by column. A cell with a word for nothing is blank."""
+    return {name: "" if cell in NOTHING else cell for name, cell in cells}
+
+
 def _joined(cells: Sequence[str], name: int, number: int, separator: str) -> list[str]:
-    """Return the cells of a row in whose job name the separator occurs."""
+    """Return the cells of a row in whose job name the separator occurs.
+
+    `name` is the index of the column with the job name, and `number` is the number of columns.
+    """
     end = name + len(cells) - number + 1
-    return [*cells[:name], separator.join(cells[name:end]), *cells[end:]]
+    joined = list(cells)
+    joined[name:end] = [separator.join(cells[name:end])]
+    return joined
 
 
 class _JsonCells(LogRow):
@@ -163,7 +176,7 @@ def _rows_of_json(path: Path) -> Iterator[LogRow]:
             "ARRAY_LIMIT": _scalar_of(row, "array_max_tasks"),
             "GRES_DETAIL": ";".join(_texts(row, "gres_detail")),
         }
-        yield _JsonCells(path, row.line, {name: "" if cell in NOTHING else cell for name, cell in cells.items()})
+        yield _JsonCells(path, row.line, _without_nothing(cells.items()))
 
 
 def _scalar_of(row: JsonRow, key: str) -> str:
@@ -171,12 +184,17 @@ def _scalar_of(row: JsonRow, key: str) -> str:
     value = row.values.get(key)
     if isinstance(value, dict) and "number" not in value and "set" not in value:
         return ""
-    return row.free_text(key) if key == "name" and row.has(key) else scalar(row, key)
+    if key == "name" and row.has(key):  # the name of a job may have any characters
+        return row.free_text(key)
+    return scalar(row, key)
 
 
 def _texts(row: JsonRow, key: str) -> list[str]:
+    """Return the texts of a list; none if the value is no list."""
     value = row.values.get(key)
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [text for text in value if isinstance(text, str)]
 
 
 def _id_of(row: JsonRow) -> str:
@@ -184,8 +202,11 @@ def _id_of(row: JsonRow) -> str:
     array = _scalar_of(row, "array_job_id")
     if array in ("", "0"):
         return _scalar_of(row, "job_id")
-    task, tasks = _scalar_of(row, "array_task_id"), _scalar_of(row, "array_task_string")
-    return f"{array}_[{tasks}]" if tasks else f"{array}_{task}"
+    task = _scalar_of(row, "array_task_id")
+    waiting_tasks = _scalar_of(row, "array_task_string")
+    if waiting_tasks:
+        return f"{array}_[{waiting_tasks}]"
+    return f"{array}_{task}"
 
 
 def _state_of(row: JsonRow) -> str:
@@ -193,7 +214,9 @@ def _state_of(row: JsonRow) -> str:
     states = _texts(row, "job_state")
     if "COMPLETING" in states:
         return "COMPLETING"
-    return states[0] if states else _scalar_of(row, "job_state")
+    if states:
+        return states[0]
+    return _scalar_of(row, "job_state")
 
 
 # The time of the state
@@ -267,7 +290,8 @@ def _checked(row: LogRow, column: str, gpus: _Gpus) -> _Gpus:
 
 def _entry(row: LogRow, column: str) -> tuple[int, str | None]:
     """Return the GPUs in a list of resources, and their type if it has one."""
-    typed, untyped = dict[str, int](), 0
+    typed = dict[str, int]()
+    untyped = 0
     for text in row.values.get(column, "").split(","):
         entry = text.strip().removeprefix("gres:").removeprefix("gres/")
         match = GRES.fullmatch(entry) if entry.startswith("gpu") else None
@@ -278,7 +302,10 @@ def _entry(row: LogRow, column: str) -> tuple[int, str | None]:
             typed[match[1]] = typed.get(match[1], 0) + number
         else:
             untyped += number
-    gpu_type = next(iter(typed)) if len(typed) == 1 else None
+    gpu_type = None  # also if the job has several types
+    if len(typed) == 1:
+        (gpu_type,) = typed
+    # A list with both states the same GPUs twice.
     return untyped or sum(typed.values()), gpu_type
 
 
@@ -303,13 +330,17 @@ def _seconds(row: LogRow, column: str) -> float:
 
 def _time(row: LogRow, column: str) -> float | None:
     """Return a time, None if the cell is blank or 0 [s since 1970-01-01 UTC]."""
-    return row.moment(column) if row.has(column) and row.values[column] != "0" else None
+    if not row.has(column) or row.values[column] == "0":
+        return None
+    return row.moment(column)
 
 
 def _common(row: LogRow, gpus: _Gpus, name: str) -> QueuedJob:
     """Return the values that running and waiting jobs have in common."""
     partitions = [part.strip() for part in row.values.get("PARTITION", "").rstrip("*").split(",")]
-    limit = _seconds(row, "TIME_LIMIT") if row.has("TIME_LIMIT") else 0.0
+    limit = 0.0  # no limit
+    if row.has("TIME_LIMIT"):
+        limit = _seconds(row, "TIME_LIMIT")
     if limit > MOST_SECONDS:
         raise row.error("TIME_LIMIT", f"at most {MOST_SECONDS:g} s")
     return QueuedJob(
@@ -322,7 +353,7 @@ def _common(row: LogRow, gpus: _Gpus, name: str) -> QueuedJob:
         partitions=tuple(filter(None, partitions)),
         job_name=_readable(row.word("NAME")),
         qos=row.word("QOS"),
-        priority=row.within("PRIORITY", 0, MAX_PRIORITY) if row.has("PRIORITY") else None,
+        priority=_priority(row),
         time_limit=limit or None,
         num_nodes=gpus.num_nodes,
         gpus_per_task=gpus.gpus_per_task,
@@ -331,9 +362,18 @@ def _common(row: LogRow, gpus: _Gpus, name: str) -> QueuedJob:
     )
 
 
+def _priority(row: LogRow) -> float | None:
+    """Return the priority of a job; None if the cell is blank."""
+    if not row.has("PRIORITY"):
+        return None
+    return row.within("PRIORITY", 0, MAX_PRIORITY)
+
+
 def _readable(text: str | None) -> str | None:
-    """Return a text with a replacement for each byte that is not UTF-8."""
-    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return a text with a replacement for each byte that is not UTF-8; None for None."""
+    if text is None:
+        return None
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _id(row: LogRow) -> str:
@@ -346,7 +386,10 @@ def _id(row: LogRow) -> str:
 def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
     """Return a running job."""
     job = _common(row, gpus, _id(row))
-    start = now - _seconds(row, "TIME") if row.has("TIME") else _time(row, "START_TIME")
+    if row.has("TIME"):
+        start: float | None = now - _seconds(row, "TIME")
+    else:
+        start = _time(row, "START_TIME")
     if start is None:
         raise row.error("START_TIME", f"the start of a running job; {ADVICE}")
     submitted = min(job.submitted, start)
@@ -358,14 +401,18 @@ def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
 
 
 def _placement(row: LogRow, gpus: _Gpus, nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Return the GPUs of a running job by node; empty if the file does not say."""
+    """Return the GPUs of a running job by node; empty if the file does not say.
+
+    Without the GPUs on each node, an equal number is on all nodes.
+    """
     if not nodes:
         return ()
-    of_nodes = [_gpus_in(text) for text in row.values.get("GRES_DETAIL", "").split(";") if text]
-    if len(of_nodes) == len(nodes) and sum(of_nodes) == gpus.number:
-        return tuple((node, number) for node, number in zip(nodes, of_nodes, strict=True) if number)
+    stated = [_gpus_in(text) for text in row.values.get("GRES_DETAIL", "").split(";") if text]
+    if len(stated) == len(nodes) and sum(stated) == gpus.number:
+        return tuple((node, number) for node, number in zip(nodes, stated, strict=True) if number)
     if gpus.number % len(nodes) == 0:
-        return tuple((node, gpus.number // len(nodes)) for node in nodes)
+        gpus_per_node = gpus.number // len(nodes)
+        return tuple((node, gpus_per_node) for node in nodes)
     return ()
 
 
@@ -389,87 +436,54 @@ def _pending(row: LogRow, gpus: _Gpus, now: float, notes: Counter[str]) -> Itera
     first_word = re.split(r"[\s,:]", job.reason, maxsplit=1)[0]
     if begin is None and first_word == "BeginTime":
         begin = _time(row, "START_TIME")
-    job = job._replace(submitted=min(job.submitted, now), begin=begin if begin is not None and begin > now else None)
-    job = job._replace(kept_out=_kept_out(job, first_word), after=_dependency(row))
+    if begin is not None and begin <= now:  # it keeps the job back no longer
+        begin = None
+    job = job._replace(submitted=min(job.submitted, now), begin=begin)
+    job = job._replace(kept_out=_kept_out(job, first_word), after=dependency(row))
     if first_word == "Dependency" and not job.after and not job.kept_out:
         job = job._replace(kept_out="wait for jobs that the queue does not name")
-    array, bracket, rest = name.partition("_[")
+    array, bracket, tasks_text = name.partition("_[")
     if not bracket:
         yield job
         return
-    tasks, limit = _tasks(rest.rstrip("]"))
+    tasks, limit = _tasks(tasks_text.rstrip("]"))
     if row.has("ARRAY_LIMIT") and row.values["ARRAY_LIMIT"] != "0":
         limit = row.count("ARRAY_LIMIT")
     if len(tasks) > MOST_TASKS:
         notes[f"tasks of the array {array} after the first {MOST_TASKS} left out"] += len(tasks) - MOST_TASKS
     names = [f"{array}_{task}" for task in tasks[:MOST_TASKS]]
     for index, task in enumerate(names):
-        before = (f"{array}_*{limit}",) if limit and index < limit else (names[index - limit],) if limit else ()
-        yield job._replace(name=task, after=(*job.after, *before))
+        after = list(job.after)
+        if limit:
+            # The first tasks wait for running tasks of the array. Each later task waits for the task `limit` before it.
+            after.append(f"{array}_*{limit}" if index < limit else names[index - limit])
+        yield job._replace(name=task, after=tuple(after))
 
 
 def _tasks(text: str) -> tuple[list[str], int | None]:
-    """Return the numbers of the waiting tasks of an array like 4-9,12%2, and how many may run at once."""
-    numbers, _, limit = text.partition("%")
+    """Return the numbers of the waiting tasks of an array like 4-9,12%2, and how many may run at once.
+
+    Parts without numbers are left out: squeue cuts a long list off.
+    """
+    numbers, _, limit_text = text.partition("%")
     tasks = list[str]()
     for part in numbers.split(","):
-        bounds, _, step = part.partition(":")
+        bounds, _, step_text = part.partition(":")
         first, _, last = bounds.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            tasks += map(str, range(int(first), int(last or first) + 1, int(step) if step.isdecimal() else 1))
-    return tasks, int(limit) if limit.isdecimal() else None
+        last = last or first
+        if first.isdecimal() and last.isdecimal():
+            step = int(step_text) if step_text.isdecimal() else 1
+            tasks += map(str, range(int(first), int(last) + 1, step))
+    limit = int(limit_text) if limit_text.isdecimal() else None
+    return tasks, limit
 
 
 def _kept_out(job: QueuedJob, reason: str) -> str:
     """Return why a waiting job cannot start for now, whatever is free; "" if it can."""
     if reason in HELD or "held" in job.reason:
         return "are held"
-    if LIMITED.fullmatch(reason) and reason not in IMPOSSIBLE:
+    if reason in IMPOSSIBLE:
+        return f"cannot start ({reason})"
+    if LIMITED.fullmatch(reason):
         return f"wait because of a limit ({reason})"
-    return f"cannot start ({reason})" if reason in IMPOSSIBLE else ""
-
-
-DEPENDENCY = re.compile(r"(after\w*):([\d_*+:]+)|(singleton)")
-
-
-def _dependency(row: LogRow) -> tuple[str, ...]:
-    """Return the ids of the jobs that a job waits for: a job, a task, or an array as 12_*."""
-    names = list[str]()
-    for kind, ids, singleton in DEPENDENCY.findall(row.values.get("DEPENDENCY", "")):
-        if singleton:
-            names.append("singleton")
-        elif kind != "after":
-            names += [name.partition("+")[0] for name in ids.split(":") if name]
-    return tuple(dict.fromkeys(names))
-
-
-def _with_dependencies(jobs: Sequence[QueuedJob]) -> Iterator[QueuedJob]:
-    """Yield the jobs with the names of the jobs that they wait for. Jobs that are not in the queue have ended."""
-    arrays = dict[str, list[QueuedJob]]()
-    by_name = {job.name: job for job in jobs}
-    for job in jobs:
-        arrays.setdefault(job.name.partition("_")[0], []).append(job)
-    for job in jobs:
-        after = list[str]()
-        for name in job.after:
-            after += _names_of(name, job, by_name, arrays)
-        yield job._replace(after=tuple(dict.fromkeys(after)))
-
-
-def _names_of(
-    name: str, job: QueuedJob, by_name: Mapping[str, QueuedJob], arrays: Mapping[str, Sequence[QueuedJob]]
-) -> list[str]:
-    """Return the names of the jobs of the queue that a dependency means."""
-    if name == "singleton":
-        same = [other for other in by_name.values() if (other.user, other.job_name) == (job.user, job.job_name)]
-        return [other.name for other in same if other.submitted < job.submitted]
-    array, star, limit = name.partition("_*")
-    of_array = arrays.get(array, ())
-    if star and limit:  # the tasks of a limited array wait for the running ones
-        running = [other.name for other in of_array if other.is_running]
-        place = [other.name for other in of_array if not other.is_running].index(job.name)
-        wanted = len(running) - int(limit) + place
-        return [running[wanted]] if 0 <= wanted < len(running) else []
-    if star or name not in by_name:
-        return [other.name for other in of_array if other.name != job.name] if star or "_" not in name else []
-    return [name]
+    return ""

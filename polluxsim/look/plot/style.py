@@ -6,7 +6,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
+from math import ceil
 from os import PathLike
 from pathlib import Path
 from textwrap import fill
@@ -228,19 +229,31 @@ def mark_forks(axes: Axes, groups: Iterable[RunGroup], *, has_title: bool = Fals
 
     The short name of the forked runs, or the time, stands beside it, unless the panel has a title at the same place.
     """
-    forks = {fork: group for group in groups for fork in fork_times(group.runs)}
+    forks: dict[float, RunGroup] = {}
+    for group in groups:
+        for fork in fork_times(group.runs):
+            forks[fork] = group
     # Each name has its own row, so that names of near forks do not overlap.
     for row, (time, group) in enumerate(forks.items()):
         axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
         if has_title:
             continue
         is_named = clock(time) in group.label and len(group.label) <= LONGEST_BESIDE_FORK
-        is_late = time > group.runs[0].result.end_time / 2  # its name stands on the left
+        name = group.label if is_named else f"fork at {clock(time)}"
+        # The name of a late fork stands on the left, where the panel has room.
+        is_late = time > group.runs[0].result.end_time / 2
+        x_offset = -2 if is_late else 2
         axes.annotate(
-            group.label if is_named else f"fork at {clock(time)}",
-            (time / HOUR, 1), (-2 if is_late else 2, 1 + FONT_SIZE * row), xycoords=("data", "axes fraction"),
-            textcoords="offset points", ha="right" if is_late else "left", va="bottom", color=GREY, fontsize=FONT_SIZE,
-        )  # fmt: skip
+            name,
+            (time / HOUR, 1),
+            (x_offset, 1 + FONT_SIZE * row),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="right" if is_late else "left",
+            va="bottom",
+            color=GREY,
+            fontsize=FONT_SIZE,
+        )
 
 
 def log_ticks(axis: Axis) -> None:
@@ -299,13 +312,14 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
     width = figure.get_figwidth() * 72
     letters_in_line = max(int((width - HANDLE) / LETTER), 1)
     texts = [fill(name, letters_in_line) for name in names.values()]
-    longest_line = max(len(line) for text in texts for line in text.splitlines())
-    most_lines = max(len(text.splitlines()) for text in texts)
+    lines_of_texts = [text.splitlines() for text in texts]
+    longest_line = max(map(len, chain.from_iterable(lines_of_texts)))
+    most_lines = max(map(len, lines_of_texts))
     columns = max(int(width // (longest_line * LETTER + HANDLE)), 1)
-    rows = -(-len(texts) // columns)
+    rows = ceil(len(texts) / columns)
     figure.set_figheight(figure.get_figheight() + 0.14 * rows * most_lines)
     # With the same number of rows, the last column may be full.
-    columns = -(-len(texts) // rows)
+    columns = ceil(len(texts) / rows)
     figure.legend(list(names), texts, loc="outside upper center", ncols=columns, borderaxespad=0.2)
 
 

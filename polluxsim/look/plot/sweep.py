@@ -121,7 +121,11 @@ def _point(x: float, mean: Estimate, change: Estimate | None) -> _Point:
         baseline = mean.value / (1 + change.value) if change.value > -1 else 0.0
         low = None if change.low is None else baseline * (1 + change.low)
         high = None if change.high is None else baseline * (1 + change.high)
-    return _Point(x, mean.value, np.nan if low is None else low, np.nan if high is None else high)
+    if low is None:
+        low = np.nan
+    if high is None:
+        high = np.nan
+    return _Point(x, mean.value, low, high)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) -> list[Series]:

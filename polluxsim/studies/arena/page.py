@@ -123,9 +123,12 @@ def _heat(one: ArenaStanding | None, name: str, link: str) -> HeatCell:
     if one is None or RANKED not in one.means:
         return HeatCell("–", 0.0, f"{name}: did not play", link)
     mean = one.means[RANKED]
-    interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
+    title = f"{name}: {JCT} {mean.estimate.value:.3g} h"
+    if mean.estimate.low is not None:
+        title += f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
     words = change_in_words(one, RANKED)
-    title = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    if words:
+        title += f", {words}"
     if one.left:
         return HeatCell("not all jobs", 0.0, f"{title}; {one.not_served}", link)
     if RANKED in one.best_at:
@@ -134,7 +137,9 @@ def _heat(one: ArenaStanding | None, name: str, link: str) -> HeatCell:
     if change is None:
         return HeatCell("–", 0.0, title, link)
     share = change.estimate.value
-    text = f"{'' if change.is_real else '≈ '}{change_text(share)}"
+    text = change_text(share)
+    if not change.is_real:
+        text = f"≈ {text}"
     return HeatCell(text, round(100 * min(max(share, 0.0) / FULL_HEAT, 1.0), 1), title, link)
 
 
@@ -209,7 +214,10 @@ def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
 
 def _end_of_axis(ratios: Sequence[float]) -> float:
     """Return the end of an axis from 1 that contains ratios, as far as they are not too large."""
-    return max([1.1, *(min(ratio, FARTHEST) for ratio in ratios)])
+    end = 1.1  # an axis of no length would divide by 0
+    for ratio in ratios:
+        end = max(end, min(ratio, FARTHEST))
+    return end
 
 
 def _along(value: float, end: float) -> float:

@@ -183,7 +183,9 @@ def _earlier_entries(folder: Path) -> list[Path]:
 
 def _config_dirs(policies: Sequence[NamedPolicy], place: ArenaPlace) -> tuple[Path, ...]:
     """Return the folder of entries for user classes, if there are any."""
-    return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
+    if all(policy.module is None for policy in policies):
+        return ()
+    return (place.folder / CONFIGS,)
 
 
 def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: ArenaPlace) -> dict[Player, dict[int, Entry]]:
@@ -230,13 +232,11 @@ def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> di
     summary = flat(info_of(folder)["summary"] or {})
     deadlines = summary.get("deadlines")
     times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]
-    return {
-        "policy": player.policy,
-        "scenario": player.scenario,
-        "seed": seed,
-        "folder": folder.name,
-        **{name: len(value) if isinstance(value, list) else value for name, value in summary.items()},
-        **{name: value for name, (_, value) in user_values.items()},
-        "deadlines_met": 100 * summary["deadlines_met"] / deadlines if deadlines else None,
-        "decision_time": sum(times) / max(len(times), 1),
-    }
+    row: dict[str, Any] = {"policy": player.policy, "scenario": player.scenario, "seed": seed, "folder": folder.name}
+    for name, value in summary.items():
+        row[name] = len(value) if isinstance(value, list) else value  # the number of jobs in place of their names
+    for name, (_, value) in user_values.items():
+        row[name] = value
+    row["deadlines_met"] = 100 * summary["deadlines_met"] / deadlines if deadlines else None
+    row["decision_time"] = sum(times) / max(len(times), 1)
+    return row

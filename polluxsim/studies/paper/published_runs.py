@@ -45,19 +45,27 @@ def over_the_same_workloads(runs: Runs) -> list[Published]:
 
 def _over(runs: Runs, row: Published) -> Published:
     """Return a published value over the workloads that ran; not judged if the value over them is unknown."""
-    arms = [row.arm, *([row.against] if row.against else [])]
+    arms = [row.arm]
+    if row.against:
+        arms.append(row.against)
     ran = [runs.workloads(arm) for arm in arms]
-    if not row.workloads or not all(ran) or all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
+    if not row.workloads or not all(ran):
         return row
-    names = [runs.experiment.published_runs.get(arm, "") for arm in arms]
+    if all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
+        return row
     means = list[float]()
-    for name, workloads in zip(names, ran, strict=True):
+    for arm, workloads in zip(arms, ran, strict=True):
+        name = runs.experiment.published_runs.get(arm, "")
         values = [_values().get((name, workload, row.metric)) for workload in workloads]
         known_values = [value for value in values if value is not None]
-        means += [sum(known_values) / len(known_values)] if len(known_values) == len(values) else []
-    if not row.by_simulator or len(means) < len(arms) or len(set(map(frozenset, ran))) > 1:
+        if len(known_values) == len(values):
+            means.append(sum(known_values) / len(known_values))
+    are_equal_workloads = len(set(map(frozenset, ran))) == 1
+    if not row.by_simulator or len(means) < len(arms) or not are_equal_workloads:
         return replace(row, measured=VerdictRule(RuleKind.NONE), embedded=VerdictRule(RuleKind.NONE))
-    value = means[0] / means[1] - 1 if row.against else means[0]
+    value = means[0]
+    if row.against:
+        value = means[0] / means[1] - 1
     return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
 
 
@@ -107,7 +115,9 @@ def job_times_file(experiment: Experiment, inputs: Inputs, arm: str) -> tuple[Pa
         return None
     name, _, policy = text.removeprefix(f"{DATA}/").partition("#")
     path = inputs.data / name
-    return (path, policy) if path.is_file() else None
+    if not path.is_file():
+        return None
+    return path, policy
 
 
 def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
@@ -125,7 +135,9 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
         return times_of_jobs
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        times = (content["policies"][policy] if policy else content)["jct_s"]
+        if policy:
+            content = content["policies"][policy]
+        times = content["jct_s"]
         return {str(number): float(seconds) for number, seconds in enumerate(times)}
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path}: cannot be read as completion times of jobs ({error!r})") from None
@@ -145,14 +157,18 @@ def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float])
     series = [pd.Series(times, dtype=float) for times in (ours, published)]
     times = pd.concat(series, axis=1, keys=["ours", "theirs"]).dropna(how="all")
     both = times.dropna()
-    values = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
+    values = {}
+    if len(times):
+        values[SAME_JOBS] = len(both) / len(times)
     if len(both) < 3:
         return values
     differences = (both["ours"] / both["theirs"] - 1).abs()
     logs = both.map(log)
     correlation = float(logs["ours"].corr(logs["theirs"]))
+    if isnan(correlation):  # all times of a run are equal
+        correlation = 0.0
     return values | {
-        CORRELATION: 0.0 if isnan(correlation) else correlation,  # NaN where all times are equal
+        CORRELATION: correlation,
         MEDIAN_DIFFERENCE: float(differences.median()),
         P90_DIFFERENCE: float(differences.quantile(0.9)),
     }
