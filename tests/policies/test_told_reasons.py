@@ -45,12 +45,13 @@ def test_gpus_of_a_type_that_a_job_cannot_use_are_not_left_for_it(policy: Policy
     new = [Job.rigid(name, 0.0, 1, 60.0, gpu_types=("v100",)) for name in "cde"]
     said = told(policy, TWO_TYPES, *old, *new)["b", 60.0]
     assert "needs 2 GPUs at once. When its turn comes, no GPU is left" in said
+    assert "its other types" not in said
 
 
 def test_the_head_of_the_line_misses_gpus_of_its_type() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, gpu_types=("t4",)), Job.rigid("b", 0.0, 2, 600.0, gpu_types=("t4",))
     said = told(Fifo(), TWO_TYPES, *jobs, Job.rigid("c", 0.0, 1, 60.0, gpu_types=("t4",)))
-    assert "b, ahead of it, needs 2 GPUs, and 1 GPU is left." in said["c", 60.0]
+    assert "b, ahead of it, needs 2 GPUs, and 1 GPU is left of type t4." in said["c", 60.0]
 
 
 def test_no_job_runs_on_for_want_of_preemption_under_quotas() -> None:
@@ -74,7 +75,8 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), *(toy_job(name, gpus=2, min_replicas=2) for name in "abcdef"))
     assert (
         said["f", 60.0]
-        == "Only 1 GPU is left for the job, fewer than the smallest number on which it can run, so it waits."
+        == "Only 1 GPU is left for the job. It needs at least 2, so it waits. The policy first gives each job its "
+        "smallest number, in order of submission. The nearest jobs ahead that get theirs: b and a."
     )
 
 
@@ -101,10 +103,7 @@ def test_a_job_wider_than_the_nodes_that_are_up_has_no_planned_end() -> None:
 
 def test_a_minimum_beyond_the_gpus_that_are_up_is_no_limit_of_the_job() -> None:
     said = told(Pollux(), OUTAGE, toy_job("a", 60.0, gpus=6, min_replicas=6))
-    assert (
-        said["a", 60.0]
-        == "Only 4 GPUs are left for the job, fewer than the smallest number on which it can run, so it waits."
-    )
+    assert said["a", 60.0] == "Only 4 GPUs are left for the job. It needs at least 6, so it waits."
 
 
 def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:

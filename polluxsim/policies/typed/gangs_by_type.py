@@ -73,6 +73,7 @@ class GangBid(NamedTuple):
     worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
     needed: float  # GPUs that the job requests
     left: float  # most GPUs that are left of a type that the job can use
+    payoff: float  # largest utility minus price, among the types with room; 0 if none is positive [1/s]
 
 
 class Prices:
@@ -122,15 +123,19 @@ class JobChoices(NamedTuple):
     types: Numbers  # index of the type that the job takes, −1 for none
     worth: Array  # as in `GangBid`
     left: Array  # as in `GangBid`
+    payoff: Array  # as in `GangBid`
 
     def of_ways(self, ways: Numbers) -> JobChoices:
         """Return the choices of some of the ways, by index."""
-        return JobChoices(self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways])
+        return JobChoices(
+            self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways], self.payoff[ways]
+        )
 
     def bid(self, way: int, needed: float) -> GangBid:
         """Return the choice of one way as a bid for the `needed` GPUs of the job."""
         gpu_type = int(self.types[way])
-        return GangBid(None if gpu_type < 0 else gpu_type, float(self.worth[way]), needed, float(self.left[way]))
+        taken_type = None if gpu_type < 0 else gpu_type
+        return GangBid(taken_type, float(self.worth[way]), needed, float(self.left[way]), float(self.payoff[way]))
 
 
 def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, GangBid]:
@@ -200,6 +205,7 @@ def _branch(queue: GangQueue, prices: Prices, job: int, used: Array) -> tuple[Jo
         types=np.concatenate([types[takers], np.full(len(passers), -1)]),
         worth=ratios.max(axis=1)[before],
         left=most_left[before],
+        payoff=np.maximum(payoffs.max(axis=1), 0.0)[before],
     )
     return choices, np.concatenate([gains[takers], np.zeros(len(passers))])
 
@@ -248,7 +254,21 @@ class Hadar(Policy):
         bids = {demand.jobs[job]: bid for job, bid in beam_search(queue, prices, self.most_ways).items()}
         positions = {job: position for position, job in enumerate(bids, start=1)}
         types = {job: bid.gpu_type for job, bid in bids.items()}
-        return typed_decision(view, demand, types, lambda job: _reason_of_bid(bids[job], positions[job]))
+        served = [job for job, bid in bids.items() if bid.gpu_type is not None]
+        lowest = min(served, key=lambda job: bids[job].payoff, default=None)
+
+        def reason(job: JobId) -> Reason:
+            bid = bids[job]
+            told = _reason_of_bid(bid, positions[job])
+            numbers = dict(told.numbers)
+            if bid.gpu_type is not None and len(demand.types) > 1:
+                numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
+            if told.kind is not PASSED_OVER or lowest is None:
+                return told._replace(numbers=numbers)
+            numbers["winning_payoff"] = bids[lowest].payoff
+            return Reason(PASSED_OVER, numbers, (lowest,))
+
+        return typed_decision(view, demand, types, reason)
 
 
 def is_priced_out(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
@@ -260,7 +280,7 @@ _WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_nee
 
 WORTH_ITS_PRICE = ReasonKind(
     "worth-its-price",
-    f"{_WORTH}, so the policy gives it these GPUs.",
+    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it these GPUs.",
     GANG_UNITS,
     "The utility of a job exceeds the price of its GPUs.",
 )
@@ -273,8 +293,10 @@ NOT_WORTH_ITS_PRICE = ReasonKind(
 )
 PASSED_OVER = ReasonKind(
     "passed-over",
-    f"{_WORTH}. The job waits, because the policy gives the GPUs to jobs that gain more from them.",
-    GANG_UNITS,
+    f"{_WORTH}. The job waits, because the sum of the payoffs, utility less price, is larger without it. Its payoff "
+    "would be {payoff:per hour} per hour.[ The least payoff of a job that gets GPUs is {winning_payoff:per hour} per "
+    "hour, of {first}.]",
+    {**GANG_UNITS, "payoff": "1/s", "winning_payoff": "1/s"},
     "The utility of a job exceeds the price of its GPUs, but other jobs gain more.",
     excuses_waiting=is_priced_out,
 )
@@ -283,14 +305,15 @@ PASSED_OVER = ReasonKind(
 def _reason_of_bid(bid: GangBid, position: int) -> Reason:
     """Return the reason for a bid."""
     if not bid.worth:
-        return Reason(GANG_DOES_NOT_FIT, {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
+        numbers = {"position": position, "utility": 1, "gpus_needed": bid.needed, "gpus_left": bid.left}
+        return Reason(GANG_DOES_NOT_FIT, numbers)
     if bid.gpu_type is not None:
         kind = WORTH_ITS_PRICE
     elif bid.worth > 1:
         kind = PASSED_OVER
     else:
         kind = NOT_WORTH_ITS_PRICE
-    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
+    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth, "payoff": bid.payoff})
 
 
 Group = frozenset[int]  # indices of the types that the jobs of the group can use
@@ -379,6 +402,7 @@ def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[
                 "group_jobs": len(groups[group]),
                 "group_gpus": float(demand.gpus[list(group)].sum()),
                 "gpus_needed": float(demand.widths[job]),
+                "group_types": float(len(group)),
             }
             outcome = _take_type(demand, job, held[job], own_types, free, numbers)
             if outcome.gpu_type is None:
@@ -397,9 +421,13 @@ def _take_type(
 
     `held` is the index of the present type, and `free` the free GPUs of each type.
     """
-    most_left = float(max((free[gpu_type] for gpu_type in allowed), default=0.0))
     with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
     best = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
+    shown = max(allowed, key=free.__getitem__, default=None) if best is None else best
+    left = 0.0 if shown is None else float(free[shown])
+    numbers = {**numbers, "gpus_left": left}
+    if shown is not None and len(demand.types) > 1:
+        numbers[f"left_type {demand.types[shown]}"] = left
     if best is not None:
         free[best] -= demand.widths[job]
-    return Outcome(best, numbers | {"gpus_left": most_left})
+    return Outcome(best, numbers)
