@@ -16,8 +16,10 @@ from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Optimus
+from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.tenants.fairness import DominantResourceFairness
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.policies.typed.gangs_by_type import Hadar
@@ -130,3 +132,25 @@ def test_a_job_that_fits_on_no_node_is_not_said_to_wait_for_others() -> None:
     cluster = Cluster((4,), hosts=(Host(16.0, 64.0),))
     said = told(DominantResourceFairness(), cluster, Job.rigid("a", 0.0, 1, 600.0, cpus=100.0))["a", 60.0]
     assert said.startswith("The policy rejects the job: it needs 1 GPU with 100 CPUs and 25 % of all memory, and")
+
+
+def test_a_policy_of_one_type_says_which_type_it_decides_about() -> None:
+    """Each type has a backfill of its own. Job b runs on T4s only, and job a has both."""
+    jobs = [Job.rigid(name, 0.0, 2, 600.0, gpu_types=("t4",)) for name in "ab"]
+    said = told(Easy(), TWO_TYPES, *jobs)["b", 60.0]
+    assert "needs 2 GPUs, and no GPU is left" in said
+    assert said.endswith("decides about each GPU type on its own: this is about the 2 GPUs of type t4.")
+
+
+def test_a_job_that_least_attained_service_puts_back_is_told_its_quanta() -> None:
+    """Job b attains a quantum of 60 GPU s, so job a goes first for a quantum."""
+    jobs = [Job.rigid(name, 0.0, 1, 600.0) for name in "ab"]
+    said = told(LeastAttainedService(60.0), Cluster.uniform(1, 1), *jobs)["a", 120.0]
+    assert "with 1 whole quantum of 0.0167 GPU-hours attained (0.0167 GPU-hours in all)" in said
+
+
+def test_a_job_that_hadar_passes_over_is_told_the_utility_that_was_enough() -> None:
+    """Three jobs want the only GPU. The shortest has the largest utility."""
+    jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
+    said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert "needs 1 GPU at once" in said or "of a job that gets GPUs is 10 per hour, of c." in said

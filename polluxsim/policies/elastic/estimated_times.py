@@ -356,7 +356,8 @@ class Slaq(AtIntervals):
         self._speeds.forget(view.changes.ended)
         first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
-        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason))
+        reason = partial(_reason, gpus_left=view.num_gpus - sum(outcome.counts.values()))
+        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, reason))
 
     def _quality(self, job: JobView) -> Quality:
         report = report_of(job)
@@ -383,18 +384,18 @@ LOSS_REDUCTION = ReasonKind(
     "more][assumed?. This is assumed, because it has logged too few losses]."
     "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
     "[ The last free GPU went to {first}, whose loss it lowers by {winning_gain:.2g}"
-    "|winning_gain?| No GPU was left beyond the smallest numbers, or none would lower a loss].",
-    {"gpus": "GPUs", "max_replicas": "GPUs"},
+    "|gpus_left=0? No GPU is left beyond the smallest numbers| A further GPU lowers no loss].",
+    dict.fromkeys(("gpus", "max_replicas", "gpus_left"), "GPUs"),
     "The expected fall of the loss of a job on its GPUs.",
 )
 
 
-def _reason(candidate: Candidate, outcome: Dealt) -> Reason:
-    """Return the expected loss reduction of a job on its GPUs."""
+def _reason(candidate: Candidate, outcome: Dealt, gpus_left: int) -> Reason:
+    """Return the expected loss reduction of a job on its GPUs. `gpus_left` are those that no job gets."""
     job_id = candidate.job.job_id
     gpus = outcome.counts[job_id]
     quality = cast("Quality", candidate)
-    numbers: dict[str, float] = {"gpus": gpus, "max_replicas": candidate.limit}
+    numbers: dict[str, float] = {"gpus": gpus, "max_replicas": candidate.limit, "gpus_left": gpus_left}
     if quality.step_time is not None:
         numbers |= {"reduction": quality.reduction(gpus), "reduction_more": candidate.gain(gpus)}
         if quality.curve is ASSUMED_CURVE:

@@ -282,7 +282,9 @@ def _reason(
     worths = programme.worths[row]
     now = int(chosen[row])
     if np.isnan(costs).all():
-        return Reason(NO_CONFIGURATION, {})
+        needed = jobs[row].gang_size or fewest_gpus(jobs[row])
+        up = int(programme.capacities.max(initial=0))
+        return Reason(NO_CONFIGURATION, {"gpus_needed": float(needed), "gpus_up": float(up)})
     best = int(np.nanargmin(costs))
     cost, gpus = (costs[now], programme.gpus[now]) if now >= 0 else (0.0, 0)
     # A restart factor is 0 if a job was restarted too often for its age.

@@ -86,6 +86,8 @@ LOST_CONFIGURATION = ReasonKind(
 )
 NO_CONFIGURATION = ReasonKind(
     "no-configuration",
-    "The job may have no configuration now: no type and number of GPUs that is up suits it.",
+    "The job may have no configuration now: [gpus_up<gpus_needed?it needs at least {gpus_needed:GPU}, and no type has "
+    "more than {gpus_up} up|no type and number of GPUs that is up suits it].",
+    {"gpus_up": "GPUs", "gpus_needed": "GPUs"},
     meaning="No configuration is allowed for a job.",
 )

@@ -73,7 +73,6 @@ class GangBid(NamedTuple):
     worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
     needed: float  # GPUs that the job requests
     left: float  # most GPUs that are left of a type that the job can use
-    payoff: float  # largest utility minus price, among the types with room; 0 if none is positive [1/s]
 
 
 class Prices:
@@ -123,19 +122,16 @@ class JobChoices(NamedTuple):
     types: Numbers  # index of the type that the job takes, −1 for none
     worth: Array  # as in `GangBid`
     left: Array  # as in `GangBid`
-    payoff: Array  # as in `GangBid`
 
     def of_ways(self, ways: Numbers) -> JobChoices:
         """Return the choices of some of the ways, by index."""
-        return JobChoices(
-            self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways], self.payoff[ways]
-        )
+        return JobChoices(self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways])
 
     def bid(self, way: int, needed: float) -> GangBid:
         """Return the choice of one way as a bid for the `needed` GPUs of the job."""
         gpu_type = int(self.types[way])
         taken_type = None if gpu_type < 0 else gpu_type
-        return GangBid(taken_type, float(self.worth[way]), needed, float(self.left[way]), float(self.payoff[way]))
+        return GangBid(taken_type, float(self.worth[way]), needed, float(self.left[way]))
 
 
 def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, GangBid]:
@@ -205,7 +201,6 @@ def _branch(queue: GangQueue, prices: Prices, job: int, used: Array) -> tuple[Jo
         types=np.concatenate([types[takers], np.full(len(passers), -1)]),
         worth=ratios.max(axis=1)[before],
         left=most_left[before],
-        payoff=np.maximum(payoffs.max(axis=1), 0.0)[before],
     )
     return choices, np.concatenate([gains[takers], np.zeros(len(passers))])
 
@@ -254,8 +249,13 @@ class Hadar(Policy):
         bids = {demand.jobs[job]: bid for job, bid in beam_search(queue, prices, self.most_ways).items()}
         positions = {job: position for position, job in enumerate(bids, start=1)}
         types = {job: bid.gpu_type for job, bid in bids.items()}
-        served = [job for job, bid in bids.items() if bid.gpu_type is not None]
-        lowest = min(served, key=lambda job: bids[job].payoff, default=None)
+        # Utility per GPU, on the type that a job gets, or else the largest [1/s].
+        utility_of: dict[JobId, float] = {}
+        for job, on_types in zip(demand.jobs, queue.utilities_per_gpu, strict=True):
+            gpu_type = types[job]
+            utility_of[job] = float(on_types.max() if gpu_type is None else on_types[gpu_type])
+        served = [job for job, gpu_type in types.items() if gpu_type is not None]
+        lowest = min(served, key=utility_of.__getitem__, default=None)
 
         def reason(job: JobId) -> Reason:
             bid = bids[job]
@@ -265,7 +265,7 @@ class Hadar(Policy):
                 numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
             if told.kind is not PASSED_OVER or lowest is None:
                 return told._replace(numbers=numbers)
-            numbers["winning_payoff"] = bids[lowest].payoff
+            numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
             return Reason(PASSED_OVER, numbers, (lowest,))
 
         return typed_decision(view, demand, types, reason)
@@ -293,10 +293,10 @@ NOT_WORTH_ITS_PRICE = ReasonKind(
 )
 PASSED_OVER = ReasonKind(
     "passed-over",
-    f"{_WORTH}. The job waits, because the sum of the payoffs, utility less price, is larger without it. Its payoff "
-    "would be {payoff:per hour} per hour.[ The least payoff of a job that gets GPUs is {winning_payoff:per hour} per "
-    "hour, of {first}.]",
-    {**GANG_UNITS, "payoff": "1/s", "winning_payoff": "1/s"},
+    f"{_WORTH}. The GPUs go to the jobs with the largest sum of utility less price, and this sum is not larger with "
+    "this job.[ Its utility for each GPU is {utility_per_gpu:per hour} per hour. The least such utility of a job that "
+    "gets GPUs is {least_utility_per_gpu:per hour} per hour, of {first}.]",
+    {**GANG_UNITS, "utility_per_gpu": "1/s", "least_utility_per_gpu": "1/s"},
     "The utility of a job exceeds the price of its GPUs, but other jobs gain more.",
     excuses_waiting=is_priced_out,
 )
@@ -313,7 +313,7 @@ def _reason_of_bid(bid: GangBid, position: int) -> Reason:
         kind = PASSED_OVER
     else:
         kind = NOT_WORTH_ITS_PRICE
-    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth, "payoff": bid.payoff})
+    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
 Group = frozenset[int]  # indices of the types that the jobs of the group can use
