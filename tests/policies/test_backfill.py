@@ -319,9 +319,9 @@ def test_fair_shares_are_used_up_in_proportion_in_the_long_run() -> None:
     ("policy", "job", "words"),
     [
         (Easy(), "head", "the first job that has to wait, so the policy reserves GPUs for it. By the planned ends"),
-        (Easy(), "short", "because it does not delay head: it gets 1 of the 1 GPU left."),
-        (Easy(), "long", "no GPU is left. The nearest jobs ahead of it that get GPUs: head."),
-        (Easy(), "other", "because by its time limit it would delay head, which starts at"),
+        (Easy(), "short", "with 1 of the 1 GPU left, because it does not delay head: it is planned to end by 0:"),
+        (Easy(), "long", "no GPU is left. The nearest jobs ahead of it that get GPUs: short"),
+        (Easy(), "other", "because it would delay head, which starts at"),
         (Conservative(), "head", "This job needs 4 GPUs, and no GPU is left. By the planned ends"),
         (Conservative(), "short", "The reservation of this job begins now: it gets its 1 GPU."),
         (Multifactor(), "head", "with a multifactor priority of 10000"),

@@ -201,7 +201,7 @@ def test_the_least_gpu_time_goes_first_in_a_group_and_what_is_left_to_anybody() 
     assert [turns[job].gpu_type for job in range(4)] == [None, 0, 1, 0]
     assert turns[1].numbers == {
         "position": 1, "remaining_service": 120.0, "group_jobs": 2, "group_gpus": 4.0, "gpus_needed": 3.0,
-        "gpus_left": 4.0,
+        "group_types": 1.0, "gpus_left": 4.0, "left_type v100": 4.0,
     }  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_reasons_are_sentences() -> None:
         record.job: sentence(record, result.reason_texts) for record in result.reason_records if record.time == 60.0
     }
     assert said["wide"].startswith(
-        "The job gets 1 GPU with 100 CPUs and 2.5 % of all memory, because its queue or user had the lowest"
+        "The job gets 1 GPU with 100 CPUs and 2.5 % of all memory, because its queue had the lowest"
     )
     assert said["next"].startswith(
         "The job needs 1 GPU with 60 CPUs and 2.5 % of all memory, and the jobs before it left too little"

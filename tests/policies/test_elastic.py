@@ -178,13 +178,17 @@ def test_jsa_lets_no_job_overtake() -> None:
         (
             Proportional(),
             "a",
-            "for 1 GPU comes to 2.00, and the job can use at most 6. In whole GPUs, it gets 2.",
+            "for 1 GPU comes to 2.00. Each next GPU goes to the job with the smallest part of its request",
         ),
-        (Afs(), "a", "This job won 3 GPUs, and has 0:04:10 left to run. The last GPU went to b."),
+        (
+            Afs(),
+            "a",
+            "This job won 3 GPUs, and has 0:04:10 left to run. It would need 1 more, and none is left.",
+        ),
         (
             EffectiveScaling(),
             "a",
-            "The policy maximises the sum of all speedups. With 3 GPUs the job runs 2.40 times",
+            "of each job, on 6 GPUs. With 3 GPUs the job runs 2.40 times",
         ),
         (
             Themis(),
@@ -195,7 +199,7 @@ def test_jsa_lets_no_job_overtake() -> None:
         (
             EffectiveScaling(),
             "late",
-            "Only 4 GPUs are left for the job, fewer than the smallest number on which",
+            "Only 4 GPUs are left for the job. It needs at least 6",
         ),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_turn_lasts_a_time_slice(packing: bool) -> None:
 def test_why_says_that_it_grew() -> None:
     result = run(grows("a", 0.0, 2000.0))
     said = [sentence(record, result.reason_texts) for record in result.reason_records]
-    assert any("also on 3 idle GPUs of its node" in text for text in said), said
+    assert any("and 3 more idle GPUs of its node" in text for text in said), said
 
 
 jobs = st.lists(

@@ -238,13 +238,16 @@ def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> 
     ("policy", "words"),
     [
         (Srsf(), "with 0.0667 GPU-hours left to run"),
-        (ShortestJobFirst(), "with 0:04:00 left to run on its GPUs"),
-        (LeastAttainedService(), "with 0 GPU-hours attained"),
-        (Gittins(), "with 0 GPU-hours attained and a Gittins index of 0 completions per GPU-hour"),
+        (ShortestJobFirst(), "with 0:04:00 left to run on the GPUs that it requests"),
+        (LeastAttainedService(), "with 0 whole quanta of 1 GPU-hours attained (0 GPU-hours in all). It needs"),
+        (Gittins(), "(0 GPU-hours in all). No job has ended yet, so the jobs are in order of submission."),
         (TiresiasL((3600.0, 7200.0)), "in queue 1 of 3 (up to 1 GPU-hours), with 0 GPU-hours attained"),
         (EarliestDeadline(), "with its deadline at 0:15:00"),
         (Priority(), "with priority 3"),
-        (QuasiShortestService(), "with 0 GPU-hours expected"),
+        (
+            QuasiShortestService(),
+            "No job has completed yet, so all jobs count as equal and stay in order of submission.",
+        ),
     ],
 )
 def test_why_says_what_the_order_goes_by(policy: Policy, words: str) -> None:

@@ -188,7 +188,7 @@ def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
             120.0,
             "No GPU is idle, and its queue may get 0 more. Its queue now holds 0 GPUs and has a quota of 0",
         ),
-        (FairQueues(), "owner", 120.0, "by the usage of its queue: 0.0667 GPU-hours per unit of weight"),
+        (FairQueues(), "owner", 120.0, "Its queue has used 0.0667 GPU-hours per unit of weight"),
     ],
 )
 def test_why_says_whose_gpus_they_are(policy: Policy, job: str, time: float, words: str) -> None:

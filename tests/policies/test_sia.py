@@ -190,7 +190,7 @@ def test_a_run_has_reasons_that_name_what_won(tmp_path):
     used = {CLUSTER.node_types[node].name for record in run.result.allocation_records for node in record.nodes}
     assert used == {"t4", "a100-40"}
     said = [sentence(record, run.result.reason_texts) for record in run.result.reason_records]
-    assert any("would be worth" in words and "held by" in words for words in said)
+    assert any("would be worth" in words and "saves least per GPU" in words for words in said)
     assert not any("gives the reason" in words for words in said)
     for record in run.result.reason_records:
         figures = dict(record.numbers)

@@ -16,8 +16,10 @@ from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Optimus
+from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.tenants.fairness import DominantResourceFairness
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.policies.typed.gangs_by_type import Hadar
@@ -45,12 +47,13 @@ def test_gpus_of_a_type_that_a_job_cannot_use_are_not_left_for_it(policy: Policy
     new = [Job.rigid(name, 0.0, 1, 60.0, gpu_types=("v100",)) for name in "cde"]
     said = told(policy, TWO_TYPES, *old, *new)["b", 60.0]
     assert "needs 2 GPUs at once. When its turn comes, no GPU is left" in said
+    assert "its other types" not in said
 
 
 def test_the_head_of_the_line_misses_gpus_of_its_type() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, gpu_types=("t4",)), Job.rigid("b", 0.0, 2, 600.0, gpu_types=("t4",))
     said = told(Fifo(), TWO_TYPES, *jobs, Job.rigid("c", 0.0, 1, 60.0, gpu_types=("t4",)))
-    assert "b, ahead of it, needs 2 GPUs, and 1 GPU is left." in said["c", 60.0]
+    assert "b, ahead of it, needs 2 GPUs, and 1 GPU is left of type t4." in said["c", 60.0]
 
 
 def test_no_job_runs_on_for_want_of_preemption_under_quotas() -> None:
@@ -74,7 +77,8 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), *(toy_job(name, gpus=2, min_replicas=2) for name in "abcdef"))
     assert (
         said["f", 60.0]
-        == "Only 1 GPU is left for the job, fewer than the smallest number on which it can run, so it waits."
+        == "Only 1 GPU is left for the job. It needs at least 2, so it waits. The policy first gives each job its "
+        "smallest number, in order of submission. The nearest jobs ahead that get theirs: b and a."
     )
 
 
@@ -101,10 +105,7 @@ def test_a_job_wider_than_the_nodes_that_are_up_has_no_planned_end() -> None:
 
 def test_a_minimum_beyond_the_gpus_that_are_up_is_no_limit_of_the_job() -> None:
     said = told(Pollux(), OUTAGE, toy_job("a", 60.0, gpus=6, min_replicas=6))
-    assert (
-        said["a", 60.0]
-        == "Only 4 GPUs are left for the job, fewer than the smallest number on which it can run, so it waits."
-    )
+    assert said["a", 60.0] == "Only 4 GPUs are left for the job. It needs at least 6, so it waits."
 
 
 def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:
@@ -131,3 +132,25 @@ def test_a_job_that_fits_on_no_node_is_not_said_to_wait_for_others() -> None:
     cluster = Cluster((4,), hosts=(Host(16.0, 64.0),))
     said = told(DominantResourceFairness(), cluster, Job.rigid("a", 0.0, 1, 600.0, cpus=100.0))["a", 60.0]
     assert said.startswith("The policy rejects the job: it needs 1 GPU with 100 CPUs and 25 % of all memory, and")
+
+
+def test_a_policy_of_one_type_says_which_type_it_decides_about() -> None:
+    """Each type has a backfill of its own. Job b runs on T4s only, and job a has both."""
+    jobs = [Job.rigid(name, 0.0, 2, 600.0, gpu_types=("t4",)) for name in "ab"]
+    said = told(Easy(), TWO_TYPES, *jobs)["b", 60.0]
+    assert "needs 2 GPUs, and no GPU is left" in said
+    assert said.endswith("decides about each GPU type on its own: this is about the 2 GPUs of type t4.")
+
+
+def test_a_job_that_least_attained_service_puts_back_is_told_its_quanta() -> None:
+    """Job b attains a quantum of 60 GPU s, so job a goes first for a quantum."""
+    jobs = [Job.rigid(name, 0.0, 1, 600.0) for name in "ab"]
+    said = told(LeastAttainedService(60.0), Cluster.uniform(1, 1), *jobs)["a", 120.0]
+    assert "with 1 whole quantum of 0.0167 GPU-hours attained (0.0167 GPU-hours in all)" in said
+
+
+def test_a_job_that_hadar_passes_over_is_told_the_utility_that_was_enough() -> None:
+    """Three jobs want the only GPU. The shortest has the largest utility."""
+    jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
+    said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert "needs 1 GPU at once" in said or "of a job that gets GPUs is 10 per hour, of c." in said

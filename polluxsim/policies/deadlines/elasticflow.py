@@ -21,7 +21,7 @@ from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
-from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, limits, powers_of_two
+from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, fewest_gpus, limits, powers_of_two
 from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, PLACE, needs_a_power_of_two
 from polluxsim.workloads.job import Job
 
@@ -40,8 +40,9 @@ _UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
 MOST_IT_CAN_USE = ReasonKind(
     "most-it-can-use",
     f"{PLACE} When its turn comes, [gpus_left=0?no GPU is left"
-    "|{gpus_left:GPU} [gpus_left=1?is|are] left, and it [gpus=0?can use none of them|gets {gpus}, the largest power of "
-    "two that it can use (at most {max_replicas})]].",
+    "|{gpus_left:GPU} [gpus_left=1?is|are] left, and it [gpus=0?needs at least {fewest_gpus}"
+    "|is_power=0?gets {gpus}, the most that it can use|gets {gpus}, the largest power of two that it can use (at most "
+    "{max_replicas})]].",
     _UNITS,
     "A job gets as many of the GPUs that are left as it can use.",
     excuses_waiting=has_no_more_in_its_pool,
@@ -60,7 +61,8 @@ PLANNED = ReasonKind(
     "planned",
     "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}|The job has no deadline]. "
     "[planned_end?By its plan, the job [gpus=0?waits|has {gpus:GPU}] now and is complete at {planned_end:clock}."
-    "|It waits until the plans of other jobs leave GPUs.]",
+    "|It waits until the plans of other jobs leave GPUs.] Beside all plans, [gpus_left=0?no GPU|{gpus_left:GPU}] of "
+    "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}].",
     _UNITS,
     "The plan of an admitted job.",
     excuses_waiting=needs_a_power_of_two,
@@ -103,17 +105,19 @@ class ElasticEdf(Policy):
             shares.append((job, gpus, gpus_left))
             gpus_left -= gpus
         counts = {job.job_id: gpus for job, gpus, _ in shares}
-        return decision_by(view, counts, lambda jobs: _edf_reasons(shares, jobs))
+        return decision_by(view, counts, lambda jobs: _edf_reasons(shares, view.num_gpus, jobs))
 
 
-def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the number of GPUs that were left when each job was considered."""
+def _edf_reasons(shares: Sequence[Share], num_gpus: int, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Return the GPUs that were left when each job was considered, on a cluster of a number of GPUs."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
     for position, (job, gpus, gpus_left) in enumerate(shares, start=1):
         if job.job_id in wanted:
             numbers = {"position": position, "gpus": gpus, "gpus_left": gpus_left, "max_replicas": job.max_replicas}
-            deadline = {} if job.deadline is None else {"deadline": job.deadline}
+            deadline = {"no_deadline": 1} if job.deadline is None else {"deadline": job.deadline}
+            numbers["is_power"] = int(gpus.bit_count() == 1)
+            numbers["fewest_gpus"] = min(powers_of_two(job, num_gpus), default=fewest_gpus(job))
             reasons[job.job_id] = Reason(MOST_IT_CAN_USE, {**numbers, **deadline})
     return reasons
 
@@ -406,9 +410,16 @@ def _reasons(
 ) -> dict[JobId, Reason]:
     """Return the plans of admitted jobs as reasons."""
     jobs = {job.job_id: job for job in view.jobs}
+    gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
     reasons = {}
     for job_id in asked:
-        numbers = {"gpus": float(following(plans[job_id], view.time).gpus)}
+        possible = powers_of_two(jobs[job_id], view.num_gpus)
+        numbers = {
+            "gpus": float(following(plans[job_id], view.time).gpus),
+            "gpus_left": float(gpus_left),
+            "num_gpus": float(view.num_gpus),
+            "fewest_gpus": float(min(possible, default=fewest_gpus(jobs[job_id]))),
+        }
         if plans[job_id].end < inf:
             numbers["planned_end"] = plans[job_id].end
         deadline = jobs[job_id].deadline

@@ -284,7 +284,8 @@ class OnlineOptimus(AtIntervals):
 def _reason_with_steps(candidate: Candidate, outcome: Dealt) -> Reason:
     """Return the reason of `Optimus`, with the estimated remaining steps."""
     reason = reason_by_gain(candidate, outcome)
-    return reason._replace(numbers={**reason.numbers, "steps_left": cast("Remaining", candidate).steps})
+    remaining = cast("Remaining", candidate)
+    return reason._replace(numbers={**reason.numbers, "steps_left": remaining.steps, "weight": remaining.weight})
 
 
 # Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first.
@@ -346,7 +347,8 @@ class Slaq(AtIntervals):
         self._speeds.forget(view.changes.ended)
         first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
-        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason))
+        reason = partial(_reason, gpus_left=view.num_gpus - sum(outcome.counts.values()))
+        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, reason))
 
     def _quality(self, job: JobView) -> Quality:
         report = report_of(job)
@@ -366,19 +368,29 @@ class Slaq(AtIntervals):
 
 LOSS_REDUCTION = ReasonKind(
     "loss-reduction",
-    "The policy gives each next GPU to the job whose loss it lowers most. Until the next decision, the loss of this "
-    "job is expected to fall by {reduction:.2g} of its largest fall in one epoch with {gpus:GPU}, and by "
-    "{reduction_more:.2g} more with one GPU more[. The last free GPU went to {first}].",
-    {"gpus": "GPUs"},
+    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most. "
+    "[reduction?Until the next decision, the loss of this job is expected to fall by {reduction:.2g} of its largest "
+    "fall in one epoch with {gpus:GPU}[gpus>=max_replicas?, the most that it can use"
+    "|reduction_more<=0?, and by no more with one GPU more|, and by {reduction_more:.2g} more with one GPU "
+    "more][assumed?. This is assumed, because it has logged too few losses]."
+    "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
+    "[ The last free GPU went to {first}, whose loss it lowers by {winning_gain:.2g}"
+    "|gpus_left=0? No GPU is left beyond the smallest numbers| A further GPU lowers no loss].",
+    dict.fromkeys(("gpus", "max_replicas", "gpus_left"), "GPUs"),
     "The expected fall of the loss of a job on its GPUs.",
 )
 
 
-def _reason(candidate: Candidate, outcome: Dealt) -> Reason:
-    """Return the expected loss reduction of a job on its GPUs."""
+def _reason(candidate: Candidate, outcome: Dealt, gpus_left: int) -> Reason:
+    """Return the expected loss reduction of a job on its GPUs. `gpus_left` are those that no job gets."""
     job_id = candidate.job.job_id
     gpus = outcome.counts[job_id]
-    reduction = cast("Quality", candidate).reduction(gpus)
-    last = () if outcome.winner in (None, job_id) else (outcome.winner,)
-    numbers = {"gpus": gpus, "reduction": reduction, "reduction_more": candidate.gain(gpus)}
-    return Reason(LOSS_REDUCTION, numbers, last)
+    quality = cast("Quality", candidate)
+    numbers: dict[str, float] = {"gpus": gpus, "max_replicas": candidate.limit, "gpus_left": gpus_left}
+    if quality.step_time is not None:
+        numbers |= {"reduction": quality.reduction(gpus), "reduction_more": candidate.gain(gpus)}
+        if quality.curve is ASSUMED_CURVE:
+            numbers["assumed"] = 1
+    if outcome.winner is None:
+        return Reason(LOSS_REDUCTION, numbers)
+    return Reason(LOSS_REDUCTION, {**numbers, "winning_gain": outcome.winning_gain}, (outcome.winner,))

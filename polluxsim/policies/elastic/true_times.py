@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from math import inf
 from typing import ClassVar, NamedTuple
 
@@ -46,12 +46,14 @@ class Proportional(Policy):
         """Give the GPUs out."""
         jobs = list(view.jobs)
         choices = [counts_of(job, view.num_gpus) for job in jobs]
+        left_at_end: dict[JobId, int] = {}  # GPUs that were left for each job that did not get its next number
         counts, taken, gpus_left = [0] * len(jobs), [0] * len(jobs), view.num_gpus  # `taken` choices of each job
         queue = [(0.0, index) for index, choice in enumerate(choices) if choice]  # a sorted list is a heap
         while queue:
             _, index = heappop(queue)
             more = choices[index][taken[index]]
             if more - counts[index] > gpus_left:
+                left_at_end[jobs[index].job_id] = gpus_left
                 continue
             gpus_left -= more - counts[index]
             counts[index] = more
@@ -59,14 +61,17 @@ class Proportional(Policy):
             if taken[index] < len(choices[index]):
                 heappush(queue, (more / jobs[index].num_replicas, index))
         gpus_of = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
-        return decision_by(view, gpus_of, lambda asked: _reasons_for_parts(view, gpus_of, asked))
+        return decision_by(view, gpus_of, lambda asked: _reasons_for_parts(view, gpus_of, left_at_end, asked))
 
 
 PROPORTIONAL_SHARE = ReasonKind(
     "proportional-share",
-    "The policy divides all GPUs in proportion to the requests. The request of this job for {gpus_needed:GPU} comes to "
-    "{fair_share:.2f}, and the job can use at most {max_replicas}. In whole GPUs, it gets {gpus}.",
-    {**ELASTIC_UNITS, "gpus_needed": "GPUs", "fair_share": "GPUs"},
+    "The policy divides {num_gpus:GPU} in proportion to the requests, which come to {demand:GPU}. The request of this "
+    "job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each next GPU goes to the job with the smallest part of its "
+    "request, of equal ones to the first submitted. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
+    "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
+    "|, the most that it can use].",
+    {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end"), "GPUs")},
     "A job gets GPUs in proportion to its request.",
 )
 GAIN_TOO_SMALL = ReasonKind(
@@ -76,6 +81,7 @@ GAIN_TOO_SMALL = ReasonKind(
     "|No GPU is left beyond the fewest of each job. ]"
     "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
     "|One GPU more would save this job {next_gain:clock}.]"
+    "[weight<1? These times count {weight:.3g} times, because the job has logged too few losses.]"
     "[ The last free GPU went to {first}, which saves {winning_gain:clock} by it.]",
     ELASTIC_UNITS,
     "Another job gains more from the last GPU.",
@@ -84,21 +90,31 @@ WON_AGAINST = ReasonKind(
     "won-against",
     "The policy gives each next GPU to the job that wins against all others by its gain and its remaining time. "
     "[gpus=0?This job won no GPU. On the fewest that it can use, it has {remaining_time:clock} left"
-    "|This job won {gpus:GPU}, and has {remaining_time:clock} left to run][. The last GPU went to {first}].",
-    {**ELASTIC_UNITS, "remaining_time": "s"},
+    "|This job won {gpus:GPU}, and has {remaining_time:clock} left to run]."
+    "[next_gpus>gpus_left? It would need {next_gpus} more, and [gpus_left=0?none is|{gpus_left} [gpus_left=1?is|are]] "
+    "left.|next_gpus? More GPUs would not make it faster.| It cannot use more.]"
+    "[ The last GPU went to {first}, which has {winner_time:clock} left to run with it.]",
+    {**ELASTIC_UNITS, "remaining_time": "s", "winner_time": "s"},
     "The GPUs that a job won against the other jobs.",
 )
 LARGEST_SUM = ReasonKind(
     "largest-sum",
-    "The policy maximises the sum of all speedups. With {gpus:GPU} the job runs {speedup:.2f} times as fast as on its "
-    "fewest GPUs[; with one GPU more, it would run {speedup_more:.2f} times as fast].",
+    "The policy maximises the sum of all speedups over the fewest GPUs of each job, on {num_gpus:GPU}. With {gpus:GPU} "
+    "the job runs {speedup:.2f} times as fast as on its fewest GPUs[; with one GPU more, it would run "
+    "{speedup_more:.2f} times as fast].[ Of the other jobs, {first} would lose least by one GPU fewer: "
+    "{loss_other:.2f} of its speedup.|speedup_more? No other job could give one up.]",
     ELASTIC_UNITS,
     "The GPUs of a job for which the sum of all speedups is largest.",
 )
 
 
-def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the GPUs of some jobs beside their fair shares."""
+def _reasons_for_parts(
+    view: ClusterView, given: Mapping[JobId, int], left_at_end: Mapping[JobId, int], asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the GPUs of some jobs beside their fair shares.
+
+    `left_at_end` are the GPUs that were left for each job that did not get its next number.
+    """
     wanted = set(asked)
     demand = view.demand
     reasons: dict[JobId, Reason] = {}
@@ -108,8 +124,13 @@ def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Seq
                 "gpus": given[job.job_id],
                 "gpus_needed": job.num_replicas,
                 "fair_share": view.num_gpus * job.num_replicas / demand,
-                "max_replicas": job.max_replicas,
+                "num_gpus": view.num_gpus,
+                "demand": demand,
             }
+            if job.job_id in left_at_end:
+                larger = [count for count in counts_of(job, view.num_gpus) if count > given[job.job_id]]
+                numbers["next_gpus"] = min(larger) - given[job.job_id]
+                numbers["left_at_end"] = left_at_end[job.job_id]
             reasons[job.job_id] = Reason(PROPORTIONAL_SHARE, numbers)
     return reasons
 
@@ -266,11 +287,16 @@ class Afs(AtEvents):
         bids = {job_id: Bid(job_id, times) for job_id, times in times_by_gpus.items() if times}
         last = _deal_by_bids(list(bids.values()), view.num_gpus)
         counts = {job_id: bid.gpus for job_id, bid in bids.items()}
+        gpus_left = view.num_gpus - sum(counts.values())
 
         def reason(bid: Bid) -> Reason:
             """Return the reason for the GPUs of a job."""
-            contender = () if last is None or last is bid else (last.job_id,)
-            return Reason(WON_AGAINST, {"gpus": bid.gpus, "remaining_time": bid.time_left}, contender)
+            numbers = {"gpus": bid.gpus, "remaining_time": bid.time_left, "gpus_left": gpus_left}
+            if bid.cost < inf:
+                numbers["next_gpus"] = bid.cost
+            if last is None or last is bid:
+                return Reason(WON_AGAINST, numbers)
+            return Reason(WON_AGAINST, {**numbers, "winner_time": last.time_left}, (last.job_id,))
 
         return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
@@ -328,6 +354,28 @@ class Head(NamedTuple):
     left: int  # GPUs that earlier jobs leave
 
 
+def _reason_in_sum(
+    job_id: JobId,
+    gpus: int,
+    values: Mapping[JobId, Mapping[int, float]],
+    losses: Sequence[tuple[float, JobId]],
+    num_gpus: int,
+) -> Reason:
+    """Return the speedup of a job on its GPUs and on one more, and the other job that would lose least by one fewer.
+
+    `values` are the speedups of each job by GPUs. `losses` are at least the two least losses, with their jobs.
+    """
+    speedups = values[job_id]
+    numbers = {"num_gpus": num_gpus, "gpus": gpus, "speedup": speedups[gpus]}
+    if gpus + 1 not in speedups:
+        return Reason(LARGEST_SUM, numbers)
+    numbers["speedup_more"] = speedups[gpus + 1]
+    for loss, other in losses:
+        if other != job_id:
+            return Reason(LARGEST_SUM, {**numbers, "loss_other": loss}, (other,))
+    return Reason(LARGEST_SUM, numbers)
+
+
 @dataclass
 class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission while each gets its fewest GPUs, and share the GPUs for the largest speedup.
@@ -372,16 +420,25 @@ def _reasons_by_speedup(
     """Return why jobs get their GPUs."""
     wanted = set(asked)
     is_behind = False
+    # Losses of speedup by one GPU fewer, the least first. Two are enough: a job is compared with another one.
+    losses = nsmallest(
+        2,
+        (
+            (values[name][gpus] - values[name][gpus - 1], name)
+            for name, gpus in counts.items()
+            if gpus - 1 in values[name]
+        ),
+    )
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(view.jobs, start=1):
         if job.job_id not in wanted:
             pass
         elif (gpus := counts.get(job.job_id)) is not None:
-            speedups = values[job.job_id]
-            more = {"speedup_more": speedups[gpus + 1]} if gpus + 1 in speedups else {}
-            reasons[job.job_id] = Reason(LARGEST_SUM, {"gpus": gpus, "speedup": speedups[gpus], **more})
+            reasons[job.job_id] = _reason_in_sum(job.job_id, gpus, values, losses, view.num_gpus)
         elif head is None or not is_behind:
-            reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": view.num_gpus if head is None else head.left})
+            left = view.num_gpus if head is None else head.left
+            fewest = job.gang_size or fewest_gpus(job)
+            reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": left, "fewest_gpus": fewest})
         else:
             needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
             numbers = {"position": position, "gpus_needed": needed, "gpus_left": head.left}

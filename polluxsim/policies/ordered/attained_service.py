@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,7 +43,11 @@ class LeastAttainedService(Policy):
         return gangs_by(
             view,
             lambda job: quanta(view, job, self.quantum),
-            lambda job: {"attained_service": job.attained_service},
+            lambda job: {
+                "attained_service": job.attained_service,
+                "quanta": quanta(view, job, self.quantum),
+                "quantum": self.quantum,
+            },
             lasts_until=next_quantum(view, self.quantum),
         )
 
@@ -121,9 +125,20 @@ class Gittins(Policy):
         return gangs_by(
             view,
             lambda job: -sort_key(index(job)),
-            lambda job: {"attained_service": job.attained_service, "gittins_index": index(job)},
+            lambda job: self._describe(job, quanta(view, job, self.quantum), index(job)),
             lasts_until=next_quantum(view, self.quantum),
         )
+
+    def _describe(self, job: JobView, level: int, index: float) -> dict[str, float]:
+        """Return the numbers of the reason of a job with a number of whole quanta and an index [1/GPU s]."""
+        return {
+            "attained_service": job.attained_service,
+            "quanta": level,
+            "quantum": self.quantum,
+            "gittins_index": index,
+            "services": len(self._services),
+            "longer_services": len(self._services) - bisect_right(self._services, level * self.quantum),
+        }
 
     def _learn(self, view: ClusterView) -> None:
         """Record the service of the jobs that have ended."""

@@ -43,7 +43,11 @@ class Fifo(Policy):
         """Keep running jobs, then start waiting jobs in order."""
         self._table.update(view)
         order = SubmissionOrder(self._table)
-        return start_gangs(view, self._table, order, overtaking=self.backfill, describe=lambda job: {})
+
+        def describe(job: JobView) -> dict[str, float]:
+            return {"submitted": job.submit_time}
+
+        return start_gangs(view, self._table, order, overtaking=self.backfill, describe=describe)
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class QuasiShortestService(Policy):
         return gangs_by(
             view,
             lambda job: sort_key(service(job), view.time),
-            lambda job: {"expected_service": service(job)},
+            lambda job: {"expected_service": service(job), "learnt_jobs": len(self._means)},
             preemptive=False,
         )
 
@@ -215,7 +219,9 @@ class EarliestDeadline(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by deadline."""
         return gangs_by(
-            view, lambda job: sort_key(due(job)), lambda job: {} if job.deadline is None else {"deadline": job.deadline}
+            view,
+            lambda job: sort_key(due(job)),
+            lambda job: {"no_deadline": 1} if job.deadline is None else {"deadline": job.deadline},
         )
 
 

@@ -19,8 +19,9 @@ ROUNDING = 1e-9  # gains below this share do not count
 
 RESTART_PENALTY = ReasonKind(
     "restart-penalty",
-    "[gpus=0?A GPU now would be worth nothing to the job. Its restart factor is {restart_factor:.2f}, because the job "
-    f"is too young, or was restarted too often for its age.|{SPEEDUPS} A restart for one GPU more is not worth it: the "
+    "[gpus=0?A GPU now would be worth nothing to the job. Its restart factor is {restart_factor:.2f}: its age of "
+    "{age:clock} less {restart_delay:clock} for each of its {num_restarts:restart}, over the age and one more delay."
+    f"|{SPEEDUPS} A restart for one GPU more is not worth it: the "
     "larger speedup times the restart factor is {worth_more:.2f}, no more than the present {worth:.2f}.]",
     ELASTIC_UNITS,
     "A restart costs more than another GPU gains.",
@@ -28,6 +29,7 @@ RESTART_PENALTY = ReasonKind(
 CLUSTER_FULL = ReasonKind(
     "cluster-full",
     f"{SPEEDUPS} All GPUs are taken, and {{jobs:job}} [jobs=1?competes|compete] for them."
+    "[weight? The term of this job counts {weight:.3g} times in the fitness, by its rank in remaining time.]"
     "[ {first} would lose least by giving up a GPU. Giving it to this job would "
     "[fitness_exchange>fitness?raise the fitness from {fitness:.5g} to {fitness_exchange:.5g}, but the nodes or the "
     "search did not allow it|fitness_exchange<fitness?lower the fitness from {fitness:.5g} to {fitness_exchange:.5g}"
@@ -52,6 +54,7 @@ class Explanation:
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view = view
+        self._jobs = {job.job_id: job for job in view.jobs}
         self._problem = problem
         self._answer = answer
         self._gpus = answer.allocation.sum(axis=1)
@@ -72,11 +75,10 @@ class Explanation:
         its GPUs before the round, and the free GPUs. `NO_LEAST_LEFT` has only the free GPUs.
         """
         rows = {job_id: row for row, job_id in enumerate(self._problem.job_ids)}
-        models = {job.job_id: job.goodput for job in self._view.jobs}
         reasons = {}
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
-            model = models[job_id]
+            model = self._jobs[job_id].goodput
             if model is not None:
                 numbers["application_limit"] = model.application.most_replicas(model.application.largest_batch)
             reasons[job_id] = self._reason(rows[job_id], numbers)
@@ -95,10 +97,13 @@ class Explanation:
             "max_replicas": limit,
             "gpus_free": self._num_gpus - int(self._gpus.sum()),
             "jobs": len(problem.job_ids),
+            "num_gpus": self._num_gpus,
             "restart_factor": factor,
             "speedup": self._scale * now,
             "worth": self._scale * now * (factor if self._changed[row] else 1.0),
         }
+        if problem.shifts is not None:
+            numbers["weight"] = exp(problem.fairness_power * float(problem.shifts[row]))
         if gpus:
             numbers["speedup_fewer"] = self._scale * self._best_speedup(row, self._fewer(row))
         more = self._more(row)
@@ -118,19 +123,33 @@ class Explanation:
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
         if "speedup_more" not in numbers:
-            return Reason(AT_LIMIT, numbers) if numbers["gpus"] else _waits_for_minimum(numbers)
+            return Reason(AT_LIMIT, numbers) if numbers["gpus"] else self._waits_for_minimum(row, numbers)
         if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
             return Reason(NO_GAIN, numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
-            return Reason(RESTART_PENALTY, numbers)
+            return Reason(RESTART_PENALTY, {**numbers, **self._numbers_of_age(row)})
         if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
-            return _waits_for_minimum(numbers)
+            return self._waits_for_minimum(row, numbers)
         other = None if numbers["gpus_free"] else self._least_missed(row)
         if other is None:
             return Reason(GPUS_LEFT if numbers["gpus_free"] else CLUSTER_FULL, numbers)
         numbers["fitness"] = self._answer.fitness
         numbers["fitness_exchange"] = self._fitness_exchange(row, other)
         return Reason(CLUSTER_FULL, numbers, (self._problem.job_ids[other],))
+
+    def _waits_for_minimum(self, row: int, numbers: Mapping[str, float]) -> Reason:
+        """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
+        fewest = float(self._problem.fewest[row])
+        return Reason(NO_LEAST_LEFT, {"gpus_left": numbers["gpus_free"], "fewest_gpus": fewest})
+
+    def _numbers_of_age(self, row: int) -> dict[str, float]:
+        """Return the numbers that determine the restart factor of a job."""
+        job = self._jobs[self._problem.job_ids[row]]
+        return {
+            "age": self._view.time - job.submit_time,
+            "num_restarts": job.num_restarts,
+            "restart_delay": self._view.delay_of(job),
+        }
 
     def _best_speedup(self, row: int, gpus: int) -> float:
         """Return the larger scaled speedup with `gpus` GPUs: on one node or on several."""
@@ -187,8 +206,3 @@ class Explanation:
         logs[row] = log(self._worth(row, self._more(row)) + SPEEDUP_FLOOR) + shift
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))
-
-
-def _waits_for_minimum(numbers: Mapping[str, float]) -> Reason:
-    """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
-    return Reason(NO_LEAST_LEFT, {"gpus_left": numbers["gpus_free"]})

@@ -16,7 +16,7 @@ from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reas
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gang_places import node_numbers
-from polluxsim.policies.tools.gangs import Describe
+from polluxsim.policies.tools.gangs import NEAREST, Describe
 from polluxsim.policies.tools.held_by_limit import OpenRows
 from polluxsim.policies.tools.reason_kinds import (
     GANG_DOES_NOT_FIT,
@@ -45,15 +45,19 @@ RESERVED = ReasonKind(
 )
 BACKFILLED = ReasonKind(
     "backfilled",
-    f"{PLACE} {{first}}, ahead of it, waits[ and starts by {{reserved_time:clock}}]. The policy backfills this job, "
-    "because it does not delay {first}: it gets {gpus_needed} of the {gpus_left:GPU} left.",
+    f"{PLACE} {{first}}, ahead of it, waits[ and starts by {{reserved_time:clock}}]. The policy backfills this job "
+    "with {gpus_needed} of the {gpus_left:GPU} left, because it does not delay {first}: "
+    "[planned_end<=reserved_time?it is planned to end by {planned_end:clock}"
+    "|reserved_time?it is planned to run until {planned_end:clock}, but on GPUs that {first} does not need"
+    "|{first} never has enough GPUs on the nodes that are up].",
     RESERVING_UNITS,
     "A job starts before an earlier one that waits, and does not delay it.",
 )
 WOULD_DELAY = ReasonKind(
     "would-delay",
-    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}. The policy does not backfill it, because by its time limit it "
-    "would delay {first}[, which starts at {reserved_time:clock} at the latest].",
+    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}. The policy does not backfill it, because it would delay "
+    "{first}[, which starts at {reserved_time:clock} at the latest][. It is planned to run until {planned_end:clock}, "
+    "on GPUs that {first} needs].",
     RESERVING_UNITS,
     "A job fits, but would delay the first job that waits.",
     excuses_waiting=is_behind_head,
@@ -221,9 +225,16 @@ class BackfillPass:
         if self.head == row:
             return Reason(RESERVED, numbers)
         head = (self.table.job(self.head).job_id,)
-        if starts:
-            return Reason(BACKFILLED, numbers, head)
-        return Reason(WOULD_DELAY if free.fits(shape) else GANG_DOES_NOT_FIT, numbers, head)
+        if starts or free.fits(shape):
+            numbers["planned_end"] = self.view.time + self.limits.expected(self.view, self.table.job(row))
+            return Reason(BACKFILLED if starts else WOULD_DELAY, numbers, head)
+        return Reason(GANG_DOES_NOT_FIT, numbers, self._nearest_ahead(num_ahead))
+
+    def _nearest_ahead(self, num_ahead: int) -> tuple[JobId, ...]:
+        """Return the nearest jobs with GPUs ahead of a job after a number of starts, the nearest first."""
+        started = [self.table.job(start.row).job_id for start in self.starts[max(num_ahead - NEAREST, 0) : num_ahead]]
+        running = [job.job_id for job in self.view.running[-NEAREST:]]
+        return tuple([*running, *started][: -NEAREST - 1 : -1])
 
 
 def earliest_start(shape: Shape, free: FreeGpus, releases: Iterable[tuple[float, Placement]]) -> tuple[float, FreeGpus]:

@@ -57,4 +57,6 @@ class Easy(Backfill):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of submission."""
         self._table.update(view)
-        return backfilled(view, self._table, SubmissionOrder(self._table), self._limits, lambda job: {})
+        return backfilled(
+            view, self._table, SubmissionOrder(self._table), self._limits, lambda job: {"arrived": job.submit_time}
+        )

@@ -34,9 +34,15 @@ class Limits:
     def limit(self, view: ClusterView, job: JobView) -> float:
         """Return the longest time for which a waiting job will hold its GPUs, according to its limit [s]."""
         if job.job_id not in self._limits:
-            run_time = view.delay_of(job) + job.oracle.time_left(job.num_replicas)
-            self._limits[job.job_id] = job.time_limit or self.overestimate * run_time
+            self._limits[job.job_id] = self.expected(view, job)
         return self._limits[job.job_id]
+
+    def expected(self, view: ClusterView, job: JobView) -> float:
+        """Return the limit of a job as `limit` does, but do not record it: a reason changes no later decision [s]."""
+        if job.job_id in self._limits:
+            return self._limits[job.job_id]
+        run_time = view.delay_of(job) + job.oracle.time_left(job.num_replicas)
+        return job.time_limit or self.overestimate * run_time
 
     def start(self, view: ClusterView, job: JobView, placement: Placement) -> None:
         """Plan the release of the GPUs that a job has, or is about to get."""

@@ -37,34 +37,40 @@ def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     return has_too_few or keeps_some or seen.another_does_not_fit(job)
 
 
-_UNITS = {"gpus": "GPUs", "gpus_needed": "GPUs", "gpus_left": "GPUs"}
+_UNITS = dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs")
+
+_GUARANTEE = "The job has a guarantee by its priority of {priority} (at least 0)"
+_NO_GUARANTEE = "The job has no guarantee by its priority of {priority} (below 0)"
 
 GUARANTEED = ReasonKind(
     "guaranteed",
-    "The job has a guarantee, and gets its {gpus:GPU} as if it were alone[. Jobs without a guarantee use what it "
-    "leaves idle: {others}].",
+    f"{_GUARANTEE}, and gets its {{gpus:GPU}} as if it were alone[. Jobs without a guarantee use what it leaves idle: "
+    "{others}].",
     _UNITS,
     "A job with a guarantee runs.",
 )
 BESIDE_GUARANTEED = ReasonKind(
     "beside-guaranteed",
-    "The job has no guarantee, and the policy puts it on the {gpus:GPU} with the least load. "
+    f"{_NO_GUARANTEE}, and the policy puts it on the {{gpus:GPU}} with the least load. "
     "[It runs while the jobs with a guarantee there leave them idle: {others}|No job with a guarantee runs there now].",
     _UNITS,
     "A job without a guarantee runs, beside other jobs or alone.",
 )
 KEEPS_GPUS = ReasonKind(
     "keeps-gpus",
-    "The job has a guarantee, and needs {gpus_needed:GPU} without another job with a guarantee. It waits until there "
-    "are enough, and the policy keeps [gpus=0?no GPU|{gpus:GPU}] for it until then.",
+    f"{_GUARANTEE}. It needs {{gpus_needed:GPU}} [whole_nodes=1?of whole nodes|on one node] without another such job. "
+    "[whole_nodes=1?[gpus_left=0?No whole node is|Whole nodes with {gpus_left:GPU} are] free for it"
+    "|most_on_node=0?No GPU is free for it|The best node has {most_on_node} free for it]. The job waits, and the "
+    "policy keeps [gpus=0?no GPU|{gpus:GPU}] for it until then.",
     _UNITS,
     "A job with a guarantee waits, and keeps GPUs.",
     excuses_waiting=lacks_kept_gpus,
 )
 NO_ROOM_BESIDE = ReasonKind(
     "no-room-beside",
-    "The job has no guarantee. It needs {gpus_needed:GPU} without another such job, beside jobs that leave it time to "
-    "run. {gpus_left:GPU} [gpus_left=1?has|have] no other such job.",
+    f"{_NO_GUARANTEE}. It needs {{gpus_needed:GPU}} without another such job, beside jobs that leave it time to run. "
+    "[gpus_left=0?No GPU has|gpus_left=1?1 GPU has|{gpus_left:GPU} have] no other such job"
+    "[gpus_left>=gpus_needed?, and the jobs on {gpus_usable} of these leave it time to run].",
     _UNITS,
     "A job without a guarantee waits.",
     excuses_waiting=lacks_kept_gpus,
@@ -111,7 +117,7 @@ class AntMan(Policy):
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
             jobs_by_name = {job.job_id: job for job in view.jobs}
-            return {name: self._reason(jobs_by_name[name], len(gpus)) for name in jobs}
+            return {name: self._reason(view, jobs_by_name[name], gpus) for name in jobs}
 
         events = Change.JOBS_OR_NODES | Change.EVICTION
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=events, explain=explain)
@@ -143,8 +149,8 @@ class AntMan(Policy):
         taken = set(chain(*self._others.values()))
         return [gpu for gpu in gpus if gpu not in taken]
 
-    def _reason(self, job: JobView, num_gpus: int) -> Reason:
-        """Return the reason for the GPUs of a job, with the jobs on the same GPUs."""
+    def _reason(self, view: ClusterView, job: JobView, gpus: Sequence[Gpu]) -> Reason:
+        """Return the reason for the share of a job in some GPUs, with the jobs on the same GPUs."""
         if job.job_id in self._others:
             return Reason(RUNS_ON, {})
         mine = self._gpus.get(job.job_id, ())
@@ -152,11 +158,23 @@ class AntMan(Policy):
         other_side = self._hosts if guest else self._guests
         neighbours = tuple(dict.fromkeys(other_side[gpu].job_id for gpu in mine if gpu in other_side))
         if len(mine) == job.num_replicas:
-            return Reason(BESIDE_GUARANTEED if guest else GUARANTEED, {"gpus": float(len(mine))}, neighbours)
-        needed = {"gpus_needed": float(job.num_replicas)}
-        if not guest:
-            return Reason(KEEPS_GPUS, {**needed, "gpus": float(len(mine))})
-        return Reason(NO_ROOM_BESIDE, {**needed, "gpus_left": float(num_gpus - len(self._guests))})
+            numbers = {"gpus": float(len(mine)), "priority": job.priority}
+            return Reason(BESIDE_GUARANTEED if guest else GUARANTEED, numbers, neighbours)
+        needed = {"gpus_needed": float(job.num_replicas), "priority": job.priority}
+        if guest:
+            without_guest = [gpu for gpu in gpus if gpu not in self._guests]
+            usable = float(len(self._beside_hosts(without_guest, job)))
+            return Reason(NO_ROOM_BESIDE, {**needed, "gpus_left": float(len(without_guest)), "gpus_usable": usable})
+        on_nodes = {node: len(open_gpus) for node, open_gpus in self._open(gpus, job, mine).items()}
+        if job.num_replicas > view.node_size:
+            on_nodes = {node: count for node, count in on_nodes.items() if count == view.gpus_per_node[node]}
+        room = {
+            "gpus": float(len(mine)),
+            "whole_nodes": float(job.num_replicas > view.node_size),
+            "gpus_left": float(sum(on_nodes.values())),
+            "most_on_node": float(max(on_nodes.values(), default=0)),
+        }
+        return Reason(KEEPS_GPUS, {**needed, **room})
 
     def _release(self, job_id: JobId) -> None:
         """Take all GPUs from a job."""
@@ -178,13 +196,24 @@ class AntMan(Policy):
         users |= dict.fromkeys(gpus_found, job)
         return gpus_found
 
-    def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
-        """Return the GPUs that a job with a guarantee keeps from now on: all GPUs that it needs, or fewer."""
+    def _open(self, gpus: Sequence[Gpu], job: JobView, own: Gpus = ()) -> Mapping[int, list[Gpu]]:
+        """Return the GPUs of each node that a job with a guarantee could use, among them its own ones."""
         free: defaultdict[int, list[Gpu]] = defaultdict(list)
         for gpu in gpus:
             guest = self._guests.get(gpu)
-            if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
+            has_no_host = gpu not in self._hosts or gpu in own
+            if has_no_host and (guest is None or goes_beside(guest.stages, job.stages)):
                 free[gpu[0]].append(gpu)
+        return free
+
+    def _beside_hosts(self, gpus: Sequence[Gpu], job: JobView) -> list[Gpu]:
+        """Return the GPUs whose jobs with a guarantee leave a job time to run."""
+        hosts = self._hosts
+        return [gpu for gpu in gpus if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+
+    def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
+        """Return the GPUs that a job with a guarantee keeps from now on: all GPUs that it needs, or fewer."""
+        free = self._open(gpus, job)
         if job.num_replicas > view.node_size:
             whole = (
                 gpus_of_node for node, gpus_of_node in free.items() if len(gpus_of_node) == view.gpus_per_node[node]
@@ -209,7 +238,7 @@ class AntMan(Policy):
 
         usable = [gpu for gpu in gpus if gpu not in self._guests]
         if len(usable) >= job.num_replicas:
-            usable = [gpu for gpu in usable if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+            usable = self._beside_hosts(usable, job)
         return tuple(sorted(usable, key=load)[: job.num_replicas]) if len(usable) >= job.num_replicas else ()
 
 

@@ -31,20 +31,26 @@ from polluxsim.policies.tools.gangs import Budget
 from polluxsim.policies.tools.ledger import Ledger
 
 _PLACE = (
-    "The job has turn {position} by time on GPUs, the least first ({time_had:clock} counted; a new job begins with the "
-    "least time of the others)"
+    "[slice_end?Until this time slice ends at {slice_end:clock}, the running jobs go first. Of the others, the job with"
+    "|At the start of a time slice, the job with] the least time on GPUs goes first. This job has turn {position}, and "
+    "{time_had:clock} of time counted (a new job begins with the least time of the others). "
 )
-_UNITS = {"time_had": "s", "gpus_free": "GPUs"}
+_UNITS = {
+    **dict.fromkeys(("time_had", "slice_end"), "s"),
+    **dict.fromkeys(("gpus_free", "gpus_needed", "gpus_left"), "GPUs"),
+}
 
 HAS_ITS_TURN = ReasonKind(
     "has-its-turn",
-    f"{_PLACE}, and runs in this time slice[, packed with {{others}}][, also on {{gpus_free:idle GPU}} of its node].",
+    f"{_PLACE}It gets the {{gpus_needed:GPU}} that it requests[, packed with {{others}}]"
+    "[, and {gpus_free:more idle GPU} of its node].",
     _UNITS,
     "A job runs in the present time slice.",
 )
 AWAITS_ITS_TURN = ReasonKind(
     "awaits-its-turn",
-    f"{_PLACE}. The jobs before it hold the GPUs in this time slice, and it waits for a later one.",
+    f"{_PLACE}It needs {{gpus_needed:GPU}} of one type[ for a pack with {{others}}]. The jobs that run in this time "
+    "slice leave [gpus_left=0?none|at most {gpus_left}], so it waits for a later one.",
     _UNITS,
     "A job waits for a later time slice.",
 )
@@ -292,6 +298,7 @@ class Gandiva(Policy):
             self._pack(view, jobs, rng)
         packs = self._packs(jobs)
         is_over = view.has_come(self._slice_end)
+        present_slice = {} if is_over else {"slice_end": self._slice_end}
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         times = {job_id: sort_key(time, view.time) for job_id, time in had.items()}
         order = sorted(packs, key=lambda pack: self._rank(pack, times, is_over=is_over))
@@ -312,12 +319,19 @@ class Gandiva(Policy):
         placed = {} if self.packing else place_gangs(seen_jobs, running, jobs)
         alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
         shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            idle = {name: view.gpus_of(name) for name in view.types}
+            for pack, name in chosen.items():
+                idle[name] -= pack[0].num_replicas
+            return self._reasons([jobs[name] for name in asked], order, had, idle, present_slice)
+
         return Decision(
             placed,
             shared=shared,
             valid_until=min(until, self._growth.due),
             outdated_by=Change.JOBS_OR_NODES | Change.EVICTION | Change.EPOCH,
-            explain=lambda asked: self._reasons(asked, order, had),
+            explain=explain,
             delays=self._suspension.delays(view, shared, placed),
         )
 
@@ -399,19 +413,33 @@ class Gandiva(Policy):
         return is_over or not runs, min(had[job.job_id] for job in pack)
 
     def _reasons(
-        self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]], had: Mapping[JobId, float]
+        self,
+        asked: Sequence[JobView],
+        order: Sequence[Sequence[JobView]],
+        had: Mapping[JobId, float],
+        idle: Mapping[str, int],
+        present_slice: Mapping[str, float],
     ) -> dict[JobId, Reason]:
-        """Return the reasons of jobs, with their partners."""
+        """Return the reasons of jobs, with their partners.
+
+        `idle` are the GPUs of each type that no job requested in this slice.
+        """
         positions = {job.job_id: position for position, pack in enumerate(order, start=1) for job in pack}
         more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
-        return {
-            name: Reason(
-                HAS_ITS_TURN if name in self._running else AWAITS_ITS_TURN,
-                {"position": float(positions[name]), "time_had": had[name], **more.get(name, {})},
-                (self._partner[name],) if name in self._partner else (),
-            )
-            for name in asked
-        }
+        reasons: dict[JobId, Reason] = {}
+        for job in asked:
+            name = job.job_id
+            numbers = {
+                "position": float(positions[name]),
+                "time_had": had[name],
+                "gpus_needed": float(job.num_replicas),
+                "gpus_left": float(max((idle[gpu_type] for gpu_type in job.speeds), default=0)),
+                **present_slice,
+                **more.get(name, {}),
+            }
+            partners = (self._partner[name],) if name in self._partner else ()
+            reasons[name] = Reason(HAS_ITS_TURN if name in self._running else AWAITS_ITS_TURN, numbers, partners)
+        return reasons
 
 
 def _held_by(job: JobView, placement: Placement) -> JobView:

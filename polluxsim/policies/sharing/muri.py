@@ -22,7 +22,7 @@ from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobV
 from polluxsim.policies.ordered.classic import remaining_service
 from polluxsim.policies.tools.free_gpus import place_packs
 from polluxsim.policies.tools.gpu_counts import AtEvents
-from polluxsim.policies.tools.reason_kinds import ORDER_UNITS, PLACE, another_does_not_fit
+from polluxsim.policies.tools.reason_kinds import LEFT, ORDER_UNITS, PLACE, another_does_not_fit
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
@@ -99,7 +99,7 @@ class Muri(AtEvents):
 
         order = sorted(view.jobs, key=lambda job: sort_key(service(job), view.time))
         gpus = {name: view.gpus_of(name) for name in view.types}
-        candidates = _candidates(view, order, gpus)
+        candidates, left_at_turn = _candidates(view, order, gpus)
         packs = [
             pack for name, candidates_of_type in candidates.items() for pack in _merged(candidates_of_type, gpus[name])
         ]
@@ -108,6 +108,7 @@ class Muri(AtEvents):
         gpus_left = dict(gpus)
         chosen = list[Pack]()
         for pack in sorted(packs, key=lambda pack: pack.rank):
+            left_at_turn |= dict.fromkeys((job.job_id for job in pack.jobs), (pack.gpu_type, gpus_left[pack.gpu_type]))
             if pack.gpus <= gpus_left[pack.gpu_type]:
                 gpus_left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
@@ -117,30 +118,36 @@ class Muri(AtEvents):
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
             keys = {job.job_id: {"position": float(rank), figure: service(job)} for rank, job in enumerate(order, 1)}
             pack_of = {job.job_id: pack for pack in packs for job in pack.jobs}
+            for job in view.jobs:
+                gpu_type, left = left_at_turn[job.job_id]
+                keys[job.job_id] |= {"gpus_needed": job.num_replicas, "gpus_left": left}
+                if len(gpus) > 1:
+                    keys[job.job_id][f"left_type {gpu_type}"] = left
             return {name: _reason(name, keys[name], pack_of.get(name), has_gpus=name in shared) for name in jobs}
 
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
 
 
-_UNITS = {**ORDER_UNITS, "gpus": "GPUs", "gpus_needed": "GPUs"}
+_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "left_type"), "GPUs")}
 
 IN_PACK = ReasonKind(
     "in-pack",
-    f"{PLACE} It gets {{gpus:GPU}}[, which it shares with {{others}}, because together these jobs use the resources of "
-    "their nodes most fully].",
+    f"{PLACE} When its turn comes, {LEFT}, and it gets {{gpus:GPU}}[, which it shares with {{others}}, because "
+    "together these jobs use the resources of their nodes most fully].",
     _UNITS,
     "A job runs, alone or in a pack with other jobs.",
 )
 PACK_WAITS = ReasonKind(
     "pack-waits",
-    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}, and the packs ahead left too few.",
+    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. After the packs ahead of it, {LEFT}.",
     _UNITS,
     "A pack does not fit on the GPUs that are left.",
 )
 BEYOND_PACKS = ReasonKind(
     "beyond-packs",
-    f"{PLACE} The policy packs only the first jobs, as many as fill the cluster in packs of four. This job comes after "
-    "them and waits.",
+    f"{PLACE} The policy considers only the first jobs that fill the cluster, if up to four jobs of equal size share "
+    "their GPUs. Jobs whose stages are unknown do not share. This job needs {gpus_needed:GPU}, and waits, because "
+    f"after the jobs ahead of it {LEFT}.",
     _UNITS,
     "A job comes after those that would fill the cluster in packs of four.",
     excuses_waiting=another_does_not_fit,
@@ -148,26 +155,33 @@ BEYOND_PACKS = ReasonKind(
 
 
 def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
-    """Return the reason of a job, with the other jobs of its pack. `order` contains its position and sort key."""
+    """Return the reason of a job, with the other jobs of its pack. `order` contains the numbers of its turn."""
     if pack is None:
         return Reason(BEYOND_PACKS, order)
     partners = tuple(job.job_id for job in pack.jobs if job.job_id != name)
-    kind, figure = (IN_PACK, "gpus") if has_gpus else (PACK_WAITS, "gpus_needed")
-    return Reason(kind, {**order, figure: float(pack.gpus)}, partners)
+    if has_gpus:
+        return Reason(IN_PACK, {**order, "gpus": float(pack.gpus)}, partners)
+    return Reason(PACK_WAITS, order, partners)
 
 
-def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
+def _candidates(
+    view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]
+) -> tuple[dict[str, list[Pack]], dict[JobId, tuple[str, int]]]:
     """Return, for each type, the jobs that would fill its GPUs in packs of four jobs of equal size, in order.
 
-    A job goes to the type on which it runs, otherwise to its fastest type; types with free GPUs come first.
+    A job goes to the type on which it runs, otherwise to its fastest type; types with free GPUs come first. The second
+    value is the type with the most GPUs left at the turn of each job, and these GPUs.
     """
     gpus_left = dict(gpus)
     room = Counter[tuple[str, int]]()
     candidates: dict[str, list[Pack]] = {name: [] for name in gpus}
+    left_at_turn: dict[JobId, tuple[str, int]] = {}
     for rank, job in enumerate(order):
         size = job.num_replicas
         present_type = view.type_of(job.placement) if job.placement else None
         names = sorted(job.speeds, key=lambda name: (name != present_type, -job.speeds[name]))
+        most_left = max(names, key=gpus_left.__getitem__)
+        left_at_turn[job.job_id] = (most_left, gpus_left[most_left])
         fitting = [name for name in names if room[name, size] or size <= gpus_left[name]]
         if fitting:
             name = next((name for name in fitting if size <= gpus_left[name]), fitting[0])
@@ -176,7 +190,7 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
                 room[name, size] = MOST_JOBS if job.stages is not None else 1
             room[name, size] -= 1
             candidates[name].append(Pack((job,), rank, name))
-    return candidates
+    return candidates, left_at_turn
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:

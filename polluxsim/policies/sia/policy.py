@@ -272,7 +272,7 @@ def _reason(
     chosen: NDArray[np.int64],
     row: int,
 ) -> Reason:
-    """Return the reason of the job in a row. The reason names the jobs that get most GPUs of the type that it lost.
+    """Return the reason of the job in a row. It names jobs with GPUs of the type that it lost, the least saving first.
 
     The names of numbers contain configurations: `has 8 t4` is the worth of the
     chosen configuration, `best 2 a100-40` the worth of the best one, and `idle 1 t4` the worth, before the restart, of
@@ -282,7 +282,9 @@ def _reason(
     worths = programme.worths[row]
     now = int(chosen[row])
     if np.isnan(costs).all():
-        return Reason(NO_CONFIGURATION, {})
+        needed = jobs[row].gang_size or fewest_gpus(jobs[row])
+        up = int(programme.capacities.max(initial=0))
+        return Reason(NO_CONFIGURATION, {"gpus_needed": float(needed), "gpus_up": float(up)})
     best = int(np.nanargmin(costs))
     cost, gpus = (costs[now], programme.gpus[now]) if now >= 0 else (0.0, 0)
     # A restart factor is 0 if a job was restarted too often for its age.
@@ -294,6 +296,8 @@ def _reason(
         if now >= 0 and without_restart[better] <= worths[now]:
             return Reason(BEST_CONFIGURATION, numbers)
         numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
+        if better == now:
+            numbers["is_best"] = 1.0
         return Reason(RESTART_NOT_WORTH, numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float(cost - costs[best])
@@ -303,7 +307,14 @@ def _reason(
         numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
     other_rows = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
     holders = [other for other in other_rows if programme.types[chosen[other]] == programme.types[best]]
-    holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
+    numbers["gpus_free"] = float(free[best]) - (
+        gpus if now >= 0 and programme.types[now] == programme.types[best] else 0
+    )
+    savings = {other: -float(programme.costs[other, chosen[other]]) for other in holders}
+    # The job that would lose least by giving up its GPUs comes first.
+    holders.sort(key=lambda other: savings[other] / int(programme.gpus[chosen[other]]))
+    if holders:
+        numbers |= {"holder_saving": savings[holders[0]], "holder_gpus": float(programme.gpus[chosen[holders[0]]])}
     return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
 
 

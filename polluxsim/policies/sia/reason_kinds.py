@@ -66,24 +66,28 @@ BEST_CONFIGURATION = ReasonKind(
 )
 RESTART_NOT_WORTH = ReasonKind(
     "restart-not-worth",
-    f"{_HAS}. {{best:label}} would be worth {{best:.3g}}, but the restart would leave only {{restart_factor:.2f}} of "
-    "that.",
+    f"{_HAS}. [is_best=1?This is its best configuration: without the restart, it would be worth {{best:.3g}}"
+    "|{best:label} would be worth {best:.3g}, but the restart would leave only {restart_factor:.2f} of that].",
     meaning="A better configuration is not worth a restart.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,
 )
 LOST_CONFIGURATION = ReasonKind(
     "lost-configuration",
-    f"{_HAS}. {{best:label}} would be worth {{best:.3g}} and lower the sum of costs by {{saving:.2f}}. The other jobs "
-    "together save more with GPUs of this type[, held by {others} among others]."
+    f"{_HAS}. {{best:label}} would be worth {{best:.3g}} and lower the sum of costs by {{saving:.2f}}. Of this type, "
+    "[gpus_free=0?no GPU is|{gpus_free:GPU} [gpus_free=1?is|are]] idle, and the other jobs together save more with the "
+    "rest[: {first} saves least per GPU, {holder_saving:.2f} with {holder_gpus:GPU}]."
     "[ {idle:label} would fit on idle GPUs and be worth {idle:.3g}, but a restart would leave only "
     "{restart_factor:.2f} of that, which saves no more than the job has.]",
+    {"gpus_free": "GPUs", "holder_gpus": "GPUs"},
     meaning="Other jobs save more with the GPUs of the best configuration.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,
 )
 NO_CONFIGURATION = ReasonKind(
     "no-configuration",
-    "The job may have no configuration now: no type and number of GPUs that is up suits it.",
+    "The job may have no configuration now: [gpus_up<gpus_needed?it needs at least {gpus_needed:GPU}, and no type has "
+    "more than {gpus_up} up|no type and number of GPUs that is up suits it].",
+    {"gpus_up": "GPUs", "gpus_needed": "GPUs"},
     meaning="No configuration is allowed for a job.",
 )

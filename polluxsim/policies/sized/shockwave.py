@@ -197,26 +197,37 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
 
 
 _DUE = (
-    "It is expected to train for another {remaining_time:clock}"
-    "[weight>1?, and is late: its utility counts {weight:.3g} times]."
+    "It is expected to train for another {remaining_time:clock}[weight>1?. It is late by its fair time, so its utility "
+    "counts {weight:.3g} times in the plan]. In this round, "
+    "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
+    "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
+    "planned GPU rounds, {rank:.3g} for this job]"
 )
-_UNITS = {"remaining_time": "s"}
+_LEFT = (
+    "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left[left_type? of type {left_type:label}], and "
+    "it needs {gpus_needed}"
+)
+_UNITS = {"remaining_time": "s", **dict.fromkeys(("gpus_left", "left_type", "gpus_needed"), "GPUs")}
 
 MARKET_PLANNED = ReasonKind(
     "market-planned",
-    f"The plan for this window gives the job {{rounds:more round}}, and this round is one of them. {_DUE}",
+    f"The plan for this window gives the job {{rounds:more round}}, and this round is one of them. {_DUE}. "
+    f"At its turn, {_LEFT}.",
     _UNITS,
     "A job runs in a round of the plan.",
 )
 MARKET_SPARE = ReasonKind(
     "market-spare",
-    f"The plan gives the job no round any more in this window. The job takes GPUs that the plan leaves over. {_DUE}",
+    "The plan gives the job no more round in this window. The job takes GPUs that the planned jobs leave, after jobs "
+    f"that are expected to train longer than {{remaining_time:clock}}. At its turn, {_LEFT}.",
     _UNITS,
     "A job runs on GPUs that the plan leaves over.",
 )
 MARKET_LATER = ReasonKind(
     "market-later",
-    f"The plan for this window gives the job {{rounds:more round}}, but not this one. {_DUE}",
+    f"[rounds=0?The plan gives the job no more round in this window, and the other jobs leave too few GPUs"
+    "|The plan for this window gives the job {rounds:more round}, but in this round other jobs come first]. "
+    f"[rounds>0?{_DUE}|It is expected to train for another {{remaining_time:clock}}]. At its turn, {_LEFT}.",
     _UNITS,
     "A job waits for a later round of the plan.",
 )
@@ -278,16 +289,29 @@ class Shockwave(Policy):
         order = sorted(jobs.values(), key=self._rank)
         by_length = sorted(order, key=lambda job: -sort_key(prospects[job.job_id].left, view.time))
         planned = [job for job in order if self._planned[job.job_id]]
-        running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
+        running, left_at_turn = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
         rounds = self._planned
         weights = self._weights
+        rounds_left = self._rounds_left
 
         def reason(name: JobId) -> Reason:
             """Return the planned rounds of a job."""
             kind = MARKET_LATER
             if name in running:
                 kind = MARKET_PLANNED if rounds[name] else MARKET_SPARE
-            numbers = {"rounds": rounds[name], "remaining_time": prospects[name].left, "weight": weights[name]}
+            gpu_type, gpus_left = left_at_turn[name]
+            numbers = {
+                "rounds": rounds[name],
+                "remaining_time": prospects[name].left,
+                "weight": weights[name],
+                "rank": weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas),
+                "needs_all": float(rounds[name] >= rounds_left),
+                "rounds_left": rounds_left,
+                "gpus_needed": jobs[name].num_replicas,
+                "gpus_left": gpus_left,
+            }
+            if len(view.types) > 1:
+                numbers[f"left_type {gpu_type}"] = gpus_left
             return Reason(kind, numbers)
 
         self._rounds_left -= 1
@@ -342,13 +366,21 @@ class Shockwave(Policy):
         return rounds < self._rounds_left, -sort_key(priority), not job.placement
 
 
-def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
-    """Return the GPU types of the jobs that fit, in order. Each job takes the first type that it can use and fits."""
+def _fitting(view: ClusterView, order: Sequence[JobView]) -> tuple[dict[JobId, str], dict[JobId, tuple[str, int]]]:
+    """Return the GPU types of the jobs that fit, in order. Each job takes the first type that it can use and fits.
+
+    The second value is the type that each job takes, or otherwise the one with the most GPUs left at its turn, with
+    these GPUs.
+    """
     free = dict(gpus_by_type(view))
     running = dict[str, str]()
+    left_at_turn: dict[JobId, tuple[str, int]] = {}
     for job in order:
-        types = [name for name in free if name in job.speeds and free[name] >= job.num_replicas]
+        usable = [name for name in free if name in job.speeds]
+        types = [name for name in usable if free[name] >= job.num_replicas]
+        shown = types[0] if types else max(usable or free, key=free.__getitem__)
+        left_at_turn[job.job_id] = (shown, free[shown] if usable else 0)
         if types:
             running[job.job_id] = types[0]
             free[types[0]] -= job.num_replicas
-    return running
+    return running, left_at_turn

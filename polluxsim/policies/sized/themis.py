@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, exp, inf, log
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Rea
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
+
+MOST_WINNERS = 3  # largest number of other jobs that a reason names
 
 
 @takes_settings("policy")
@@ -60,15 +62,18 @@ class Themis(Policy):
             if not view.has_come(until.get(job.job_id, 0))
         }
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in leases}
-        gpus_left = view.num_gpus - sum(leases.values())
-        won = auctioned(bids, gpus_left, self.fairness)
-        gpus_left -= sum(won.values())
+        offer = view.num_gpus - sum(leases.values())
+        won = auctioned(bids, offer, self.fairness)
+        gpus_left = offer - sum(won.values())
         with_lease = [job for job in view.jobs if gpus_left and job.job_id in leases]
         leased = {job.job_id: self._bid(view, job, restarts=True) for job in with_lease}
         grown = taken_up(leased, leases, gpus_left)
         counts = {job_id: gpus for job_id, gpus in (leases | grown | won).items() if gpus}
         self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in leases}
-        decision = decision_by(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
+        auction = Auction(
+            bids, won, offer, num_bidders(bids, self.fairness), min((until[name] for name in leases), default=inf)
+        )
+        decision = decision_by(view, counts, lambda asked: _reasons(auction, counts, until, asked))
         return replace(decision, valid_until=min(until.values(), default=inf))
 
     def _take_note(self, view: ClusterView) -> None:
@@ -119,7 +124,7 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
     than to wait: its lease ends when it could get the GPUs that it requests.
     """
     ranking = sorted(bids, key=lambda job_id: _worth(bids[job_id], 0))
-    may_bid = ranking[: max(ceil((1 - fairness) * len(ranking) * (1 - ROUNDING)), 1)]
+    may_bid = ranking[: num_bidders(bids, fairness)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
     gpus_left = offer - sum(won.values())
     for job_id in ranking:
@@ -129,6 +134,11 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
             won[job_id] = max(affordable, key=partial(_worth, bid), default=0)
             gpus_left -= won[job_id]
     return won
+
+
+def num_bidders(bids: Mapping[JobId, Mapping[int, float]], fairness: float) -> int:
+    """Return how many of the jobs without a lease may bid."""
+    return max(ceil((1 - fairness) * len(bids) * (1 - ROUNDING)), 1)
 
 
 def _worth(bid: Mapping[int, float], gpus: int) -> float:
@@ -151,27 +161,74 @@ def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int
     return taken
 
 
+_UNITS = {
+    **dict.fromkeys(("gpus", "offer", "fewest_gpus", "auction_left"), "GPUs"),
+    **dict.fromkeys(("lease_end", "first_end"), "s"),
+    **dict.fromkeys(("bidders", "without_lease"), "jobs"),
+}
+_AUCTION = (
+    "The policy offers {offer:GPU} to the {without_lease:job} without a lease, those furthest behind their fair time "
+    "first. This job is number {position}. [bidders=1?The first job bids|The first {bidders} jobs bid], and the others "
+    "get what is left."
+)
+"""Sentences on the auction of a round."""
+
 LEASED = ReasonKind(
     "leased",
-    "The policy leases {gpus:GPU} to the job until {lease_end:clock}[. With these GPUs, the job would end at {rho:.2f} "
-    "times its fair time].",
-    {"gpus": "GPUs", "lease_end": "s"},
+    f"[rho?{_AUCTION} |]The policy leases {{gpus:GPU}} to the job until {{lease_end:clock}}[. With these GPUs, the job "
+    "would end at {rho:.2f} times its fair time, and without them at {rho_later:.2f} times].",
+    _UNITS,
     "A job holds GPUs on a lease.",
 )
 OUTBID = ReasonKind(
     "outbid",
-    "The policy auctions free GPUs among the jobs that are furthest behind their fair time. Other jobs won them, or "
-    "hold their leases[. If this job gets GPUs one lease later, it ends at {rho:.2f} times its fair time].",
+    f"[offer=0?All GPUs are on leases, the first of which ends at {{first_end:clock}}.|{_AUCTION}"
+    "[ Jobs that get GPUs: {others}.] After them, [auction_left=0?no GPU is|auction_left=1?1 GPU is|{auction_left:GPU} "
+    "are] left[, and this job needs at least {fewest_gpus}].] If this job gets GPUs one lease later, it ends at "
+    "{rho_later:.2f} times its fair time.",
+    _UNITS,
     meaning="Other jobs hold the GPUs on leases, or won them.",
 )
 
 
-def _reason(
-    job_id: JobId, bids: Mapping[JobId, Mapping[int, float]], counts: Mapping[JobId, int], until: Mapping[JobId, float]
-) -> Reason:
-    """Return the reason of a job."""
-    bid = bids.get(job_id)
-    if job_id not in counts:
-        return Reason(OUTBID, {} if bid is None else {"rho": exp(-bid[0])})
-    numbers = {"gpus": counts[job_id], "lease_end": until[job_id]}
-    return Reason(LEASED, numbers if bid is None else {**numbers, "rho": exp(-bid[counts[job_id]])})
+class Auction(NamedTuple):
+    """An auction of the GPUs without a lease."""
+
+    bids: Mapping[JobId, Mapping[int, float]]
+    won: Mapping[JobId, int]
+    offer: int  # GPUs
+    bidders: int  # jobs that may bid
+    first_end: float  # end of the first lease, ∞ without leases [s]
+
+
+def _reasons(
+    auction: Auction, counts: Mapping[JobId, int], until: Mapping[JobId, float], asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the reasons of some jobs."""
+    ranking = sorted(auction.bids, key=lambda job_id: _worth(auction.bids[job_id], 0))
+    positions = {job_id: position for position, job_id in enumerate(ranking, start=1)}
+    winners = [job_id for job_id in ranking if auction.won.get(job_id)][:MOST_WINNERS]
+    general: dict[str, float] = {
+        "offer": auction.offer,
+        "without_lease": len(ranking),
+        "bidders": auction.bidders,
+        "auction_left": auction.offer - sum(auction.won.values()),
+    }
+    if auction.first_end < inf:
+        general["first_end"] = auction.first_end
+    reasons: dict[JobId, Reason] = {}
+    for job_id in asked:
+        bid = auction.bids.get(job_id)
+        numbers = {"gpus": counts[job_id], "lease_end": until[job_id]} if job_id in counts else {}
+        if bid is not None:
+            numbers |= {**general, "position": positions[job_id], "rho_later": exp(-bid[0])}
+            possible = [gpus for gpus in bid if gpus]
+            if possible:
+                numbers["fewest_gpus"] = min(possible)
+        if job_id not in counts:
+            reasons[job_id] = Reason(OUTBID, numbers, tuple(winners))
+            continue
+        if bid is not None:
+            numbers["rho"] = exp(-bid[counts[job_id]])
+        reasons[job_id] = Reason(LEASED, numbers)
+    return reasons

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Annotated, ClassVar
 
@@ -77,14 +78,18 @@ class FairQueues(Policy):
         used = dict(usage)
         for job in view.running:
             used[queue_of(job)] += job.num_replicas * self.lookahead / self._weight(queue_of(job))
-        decision = start_gangs(
-            view,
-            table,
-            RisingOrder(
-                table, lambda: self._usage_at_turns(used, waiting), lambda: ranks_of(table, waiting), view.time
-            ),
-            describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
-        )
+
+        @cache
+        def at_turns() -> Floats:
+            return self._usage_at_turns(used, waiting)
+
+        def describe(job: JobView) -> dict[str, float]:
+            numbers = {"virtual_usage": usage[queue_of(job)]}
+            at_turn = float(at_turns()[table.row_of(job.job_id)])
+            return numbers if at_turn == inf else numbers | {"turn_usage": at_turn}
+
+        order = RisingOrder(table, at_turns, lambda: ranks_of(table, waiting), view.time)
+        decision = start_gangs(view, table, order, describe=describe)
         started = started_by(table, decision)
         self._usage.follow(view, decision, queue_of, started)
         self._take_note_of_starts(started, usage)
@@ -190,6 +195,7 @@ class DominantResourceFairness(Policy):
             owner = min(waiting, key=filling.share_of)
             job = self._table.job(waiting[owner][0])
             waiting[owner] = waiting[owner][1:]
+            filling.shares_before[job.job_id] = filling.share_of(owner)
             placement = filling.place(job)
             if placement:
                 started[job.job_id] = placement
@@ -248,18 +254,27 @@ class DominantResourceFairness(Policy):
         all_names = list(indices)
         return {all_names[present[place]]: by_owner[place] for place in np.argsort(firsts)}
 
+    def head_of(self, job: JobView, heads: Mapping[str, JobId]) -> JobView:
+        """Return the job of the same owner that does not fit and goes first, by owner in `heads`, or the job itself."""
+        head = heads.get(self.owner_of(job), job.job_id)
+        return job if head == job.job_id else self._table.job_named(head)
+
     def owner_of(self, job: JobView) -> str:
         """Return the owner of a job."""
         return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
 
 
 _NEEDS = "{gpus_needed:GPU}[ with {cpus_needed:CPU} and {memory_part:%} of all memory]"
-_UNITS = {"gpus_needed": "GPUs", "cpus_needed": "CPUs"}
+_OWNER = "its [by_user=1?user|queue]"
+_UNITS = {
+    **dict.fromkeys(("gpus_needed", "head_gpus", "gpus_left", "gpus_usable", "node_gpus_left"), "GPUs"),
+    "cpus_needed": "CPUs",
+}
 
 LOWEST_SHARE = ReasonKind(
     "least-share",
-    f"The job gets {_NEEDS}, because its queue or user had the lowest dominant share of those whose next job "
-    "fits. With it, this share is {dominant_share:%}.",
+    f"The job gets {_NEEDS}, because {_OWNER} had the lowest dominant share of those whose next job fits"
+    "[share_before?, {share_before:%}]. With all starts of this round, this share is {dominant_share:%}.",
     _UNITS,
     "A job starts, because its queue or user has the lowest dominant share.",
 )
@@ -271,8 +286,11 @@ NEVER_FITS = ReasonKind(
 )
 SHARE_WAITS = ReasonKind(
     "share-waits",
-    f"The job needs {_NEEDS}, and [waits behind {{first}}, the next job of the same queue or user, which does not fit|"
-    "the jobs before it left too little on the nodes]. The dominant share of its queue or user is {dominant_share:%}.",
+    f"The job needs {_NEEDS}, and [waits behind {{first}}, the next job of the same [by_user=1?user|queue], which does "
+    "not fit|the jobs before it left too little on the nodes]. [head_gpus?{first} needs {head_gpus:GPU}. ]"
+    "[gpus_left=0?No GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?"
+    "[gpus_usable?, {gpus_usable} of them with enough CPUs and memory], at most {node_gpus_left} on one node]. "
+    f"The dominant share of {_OWNER} is {{dominant_share:%}}.",
     _UNITS,
     "A job waits, because it or an earlier job of its queue or user does not fit.",
     excuses_waiting=another_does_not_fit,
@@ -291,6 +309,7 @@ class _Filling:
         # GPUs, CPUs and memory of the cluster, and of each owner.
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
+        self.shares_before: dict[JobId, float] = {}  # dominant share of the owner of each job at its turn
         self._crowded = frozenset[int]()  # while it is empty, `needs_of` returns what users request
         self._crowded = self._too_full()
         for job in view.running:
@@ -366,7 +385,13 @@ class _Filling:
 
     def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
         owner = self._policy.owner_of(job)
-        numbers = {"dominant_share": self.share_of(owner), "gpus_needed": float(job.num_replicas)}
+        numbers = {
+            "dominant_share": self.share_of(owner),
+            "gpus_needed": float(job.num_replicas),
+            "by_user": float(self._policy.by == "user"),
+        }
+        if job.job_id in self.shares_before:
+            numbers["share_before"] = self.shares_before[job.job_id]
         if self._view.hosts:
             needs = self.needs_of(job).times(job.num_replicas)
             numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
@@ -374,4 +399,16 @@ class _Filling:
             return Reason(RUNS_ON if job.placement else LOWEST_SHARE, numbers)
         if not self.can_ever_run(job):
             return Reason(NEVER_FITS, numbers)
-        return Reason(SHARE_WAITS, numbers, tuple({heads.get(owner, job.job_id)} - {job.job_id}))
+        head = self._policy.head_of(job, heads)
+        numbers |= self._room_for(head)
+        if head is job:
+            return Reason(SHARE_WAITS, numbers)
+        return Reason(SHARE_WAITS, {**numbers, "head_gpus": float(head.num_replicas)}, (head.job_id,))
+
+    def _room_for(self, job: JobView) -> dict[str, float]:
+        """Return the free GPUs, and those with the CPUs and memory that a job needs, as numbers of a reason."""
+        rooms = [max(room, 0) for room in self._free.rooms(self.needs_of(job))]
+        numbers = {"gpus_left": float(self._free.total), "node_gpus_left": float(max(rooms, default=0))}
+        if self._view.hosts:
+            numbers["gpus_usable"] = float(sum(rooms))
+        return numbers

@@ -93,6 +93,12 @@ class GangPlaces:
         """Return the most open GPUs of one type that a job can use."""
         return max([self._open.on(self._view.nodes_of(name)) for name in by_preference(self._view, job)], default=0)
 
+    def types_left(self, job: JobView) -> Mapping[str, int]:
+        """Return the open GPUs of each type that a job can use; empty on a cluster of one type."""
+        if len(self._view.types) == 1:
+            return {}
+        return {name: self._open.on(self._view.nodes_of(name)) for name in job.speeds}
+
     def take(self, job: JobView) -> bool:
         """Take GPUs for a job, by default those that it holds; return False if it does not fit."""
         present = job.placement

@@ -60,6 +60,12 @@ class Budget:
         usable = [self._left[name] for name in job.speeds]
         return sum(usable) if self._mixes and job.mixes_types else max(usable, default=0)
 
+    def types_left(self, job: JobView) -> Mapping[str, int]:
+        """Return the GPUs that are left of each type that a job can use; empty if their type does not matter."""
+        if self._only is not None or (self._mixes and job.mixes_types):
+            return {}
+        return {name: self._left[name] for name in job.speeds}
+
     def take_one_more(self, gpu_type: str) -> bool:
         """Take one GPU of a type; return False if none is left."""
         if not self._left[gpu_type]:
@@ -297,9 +303,12 @@ def _reasons(
             continue
         head = budget.heads.of(job)
         gpus_left = budget.left_for(head or job)
+        of_types = budget.types_left(head or job) if job.job_id in asked else {}
         fits = head is None and bool(budget.take(job))
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            if of_types:
+                numbers |= _numbers_of_type(of_types, budget.types_left(head or job))
             if not fits and isinstance(budget, GangPlaces):
                 numbers |= budget.node_numbers(head or job)
             if head is not None:
@@ -316,6 +325,16 @@ def _reasons(
         elif head is None and not overtaking:
             budget.heads.block(job)
     return reasons
+
+
+def _numbers_of_type(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
+    """Return the GPUs left of the type that a job took, by the GPUs of each type before and after its turn.
+
+    If it took none, they are those of the type with the most GPUs left.
+    """
+    taken = [name for name in before if after[name] < before[name]]
+    name = taken[0] if taken else max(before, key=before.__getitem__)
+    return {"gpus_left": before[name], f"left_type {name}": before[name]}
 
 
 def gangs_by(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
@@ -20,7 +21,7 @@ from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, JobView, Reason, ReasonKind
 from polluxsim.policies.tools.free_gpus import place
-from polluxsim.policies.tools.gangs import Budget
+from polluxsim.policies.tools.gangs import NEAREST, Budget
 from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, NO_LEAST_LEFT
 
 Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
@@ -180,8 +181,8 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
 
 NO_GPU_LEFT = ReasonKind(
     "no-gpu-left",
-    "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and the "
-    "cluster has {num_gpus:GPU}.",
+    "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and "
+    "[num_gpus=0?no GPU is|{num_gpus:GPU} [num_gpus=1?is|are]] up.",
     ELASTIC_UNITS,
     "As many earlier jobs as there are GPUs have all GPUs.",
 )
@@ -193,6 +194,7 @@ def reasons_of(
     """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait."""
     wanted = set(asked)
     gpus_left = view.num_gpus
+    ahead = deque[JobId](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(view.jobs, start=1):
         candidate = dealt.candidates.get(job.job_id)
@@ -202,8 +204,10 @@ def reasons_of(
             elif not gpus_left and position > view.num_gpus:
                 reasons[job.job_id] = Reason(NO_GPU_LEFT, {"position": position, "num_gpus": view.num_gpus})
             else:
-                reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": gpus_left})
+                numbers = {"gpus_left": gpus_left, "fewest_gpus": fewest_gpus(job)}
+                reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
         if candidate is not None:
+            ahead.append(job.job_id)
             gpus_left -= fewest_gpus(job)
     return reasons
 

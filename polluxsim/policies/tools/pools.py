@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 
 import numpy as np
@@ -22,6 +23,20 @@ PREEMPTED_ON_TYPE = ReasonKind(
     meaning="A job loses its GPUs, and may move to idle GPUs of another type.",
     excuses_waiting=was_preempted,
 )
+
+
+ON_TYPE = (
+    "[ The policy decides about each GPU type on its own: this is about the {pool_gpus:GPU} of type {pool_gpus:label}.]"
+)
+"""Sentence on the GPU type of a job, if each type has its own copy of a policy."""
+
+
+@lru_cache(1 << 10)
+def _with_type(kind: ReasonKind) -> ReasonKind:
+    """Return a kind of the policy of a type with a further sentence on the type."""
+    if not kind.sentence:  # all numbers are printed
+        return kind
+    return replace(kind, sentence=kind.sentence + ON_TYPE, units={**kind.units, "pool_gpus": "GPUs"})
 
 
 class ByType(DisjointParts):
@@ -107,15 +122,19 @@ class ByType(DisjointParts):
         """Return one decision for the cluster, with the reasons of jobs that may move at the next round."""
         decision = super().merge(view, decisions)
         preempted = self.preempted(view, decision)
-        if not preempted:
-            return decision
         explain = decision.explain
 
-        def with_preempted(asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
-            other_reasons = {} if explain is None else explain([job for job in asked if job not in preempted])
-            return {**other_reasons, **{job: preempted[job] for job in asked if job in preempted}}
+        def explained(asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
+            reasons = {job: preempted[job] for job in asked if job in preempted}
+            others = [job for job in asked if job not in preempted]
+            for job, reason in (explain(others) if explain is not None else {}).items():
+                name = self.of(job)
+                numbers = {**reason.numbers, f"pool_gpus {name}": view.gpus_of(name)}
+                reasons[job] = Reason(_with_type(reason.kind), numbers, reason.others)
+            return reasons
 
-        return replace(decision, valid_until=view.time, explain=with_preempted)
+        valid_until = view.time if preempted else decision.valid_until
+        return replace(decision, valid_until=valid_until, explain=explained)
 
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
         """Return reasons of the jobs that a decision preempts although GPUs of another type are idle.

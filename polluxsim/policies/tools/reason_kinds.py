@@ -6,27 +6,47 @@ from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, Rou
 
 PLACE = (
     "The job is number {position} in the order of the policy"
+    "[queue_type? for type {queue_type:label}]"
     "[queues?, in queue {queue} of {queues}[queue_threshold? (up to {queue_threshold:hours} GPU-hours)], with "
     "{attained_service:hours} GPU-hours attained"
     "|queue?, in queue {queue} of 2, with {attained_service:hours} GPU-hours attained (queue 1 ends at "
-    "{queue_threshold:hours})"
+    "{queue_threshold:hours} GPU-hours)"
+    "|quanta?, with {quanta} whole [quanta=1?quantum|quanta] of {quantum:hours} GPU-hours attained "
+    "({attained_service:hours} GPU-hours in all)"
     "|attained_service?, with {attained_service:hours} GPU-hours attained]"
-    "[gittins_index? and a Gittins index of {gittins_index:per hour} completions per GPU-hour]"
-    "[time_share?, with a share of {time_share:.3g} of the time and {time_had:clock} counted since "
-    "shares were computed (half a round counts at the start)"
-    "|remaining_time?, with {remaining_time:clock} left to run on its GPUs]"
-    "[remaining_service?, with {remaining_service:hours} GPU-hours left to run]"
-    "[expected_service?, with {expected_service:hours} GPU-hours expected]"
-    "[deadline?, with its deadline at {deadline:clock}]"
-    "[virtual_usage?, by the usage of its queue: {virtual_usage:hours} GPU-hours per unit of weight]"
+    "[gittins_index?[services=0?. No job has ended yet, so the jobs are in order of submission"
+    "|longer_services=0? and a Gittins index of 0, because [services=1?the only job that has ended did not need"
+    "|none of the {services:job} that have ended needed] more"
+    "| and a Gittins index of {gittins_index:per hour} completions per GPU-hour, from the {longer_services} of "
+    "{services:ended job} that needed more]]"
+    "[time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g}, and it "
+    "has had {time_had:clock} since shares were computed (half a round counts at the start)"
+    "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts too"
+    "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts too"
+    "|time_share=0?. Jobs without a share go last, by the time that they lacked before, then by submission]"
+    "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests]"
+    "[remaining_service?, with {remaining_service:hours} GPU-hours left to run"
+    "[group_types>1? on the fastest type that it can use]]"
+    "[expected_service?[learnt_jobs=0?. No job has completed yet, so all jobs count as equal and stay in order of "
+    "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended]]"
+    "[deadline?, with its deadline at {deadline:clock}"
+    "|no_deadline?, without a deadline: such jobs come last, in order of submission]"
+    "[virtual_usage?. Its queue has used {virtual_usage:hours} GPU-hours per unit of weight"
+    "[turn_usage?, and {turn_usage:hours} with those expected of its running and earlier jobs]]"
     "[multifactor?, with a multifactor priority of {multifactor:.5g}]"
     "[group_jobs?, among {group_jobs:job} that can use the same {group_gpus:GPU}]"
-    "[priority?, with priority {priority}]."
+    "[utility?, by the utility per GPU]"
+    "[priority?, with priority {priority}]"
+    "[submitted?: running jobs first, then by submission, this job at {submitted:clock}"
+    "|arrived?, by submission at {arrived:clock}]."
 )
 """Part of a sentence: the rank of a job in the order of its policy, and the numbers that decide the rank."""
 
-LEFT = "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left"
-"""Part of a sentence: the GPUs that are left when the turn of a job comes."""
+LEFT = (
+    "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left"
+    "[queue_type?|left_type? [gpus_left=0?of any type that it can use|of type {left_type:label}]]"
+)
+"""Part of a sentence: the GPUs that are left when the turn of a job comes, and on several types, their type."""
 
 NOT_TOGETHER = (
     "[nodes_left>=nodes_needed?, but they are not spread over nodes as the job needs them"
@@ -47,10 +67,11 @@ RESERVED_TIME = (
 
 ORDER_UNITS = {
     **dict.fromkeys(("attained_service", "queue_threshold", "remaining_service", "expected_service"), "GPU s"),
-    **dict.fromkeys(("remaining_time", "deadline", "time_had"), "s"),
+    **dict.fromkeys(("remaining_time", "deadline", "time_had", "submitted", "arrived"), "s"),
     "gittins_index": "1/GPU s",
-    "virtual_usage": "GPU s",
-    "group_gpus": "GPUs",
+    **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
+    **dict.fromkeys(("time_lacked", "time_ahead"), "s"),
+    **dict.fromkeys(("group_gpus", "queue_type"), "GPUs"),
 }
 """Units of the numbers by which policies order jobs."""
 
@@ -58,16 +79,19 @@ GANG_UNITS = {
     **ORDER_UNITS,
     **dict.fromkeys(("gpus_needed", "gpus_left", "head_gpus_needed", "node_gpus_needed", "node_gpus_left"), "GPUs"),
     **dict.fromkeys(("nodes_needed", "nodes_left"), "nodes"),
+    "left_type": "GPUs",
 }
 """Units of the numbers in reasons of whole jobs that wait for their turn."""
 
-RESERVING_UNITS = {**GANG_UNITS, "reserved_time": "s"}
+RESERVING_UNITS = {**GANG_UNITS, "reserved_time": "s", "planned_end": "s"}
 """Units of the numbers in reasons of jobs with reservations."""
 
 ELASTIC_UNITS = {
     **dict.fromkeys(("gpus", "gpus_before", "gpus_free", "gpus_left", "max_replicas", "application_limit"), "GPUs"),
+    **dict.fromkeys(("fewest_gpus", "user_limit", "next_gpus", "gpus_needed"), "GPUs"),
     **dict.fromkeys(("last_gain", "next_gain", "winning_gain"), "s"),
     "num_gpus": "GPUs",
+    **dict.fromkeys(("age", "restart_delay"), "s"),
 }
 """Units of the numbers in reasons of jobs whose number of GPUs the policy chooses."""
 
@@ -108,6 +132,8 @@ GANG_FITS = ReasonKind(
 GANG_DOES_NOT_FIT = ReasonKind(
     "gang-does-not-fit",
     f"{PLACE} It needs {{gpus_needed:GPU}} at once. When its turn comes, {LEFT}{NOT_TOGETHER}"
+    "[queue_type?[other_types>0?, and its other types have too few left at its turns there]"
+    "|left_type?[gpus_left>0?, and no more of any other type that it can use]]"
     "[. The nearest jobs ahead of it that get GPUs: {others}].",
     GANG_UNITS,
     "The GPUs that are left do not suffice for the whole job.",
@@ -138,8 +164,9 @@ AT_LIMIT = ReasonKind(
     "at-limit",
     "The job has {max_replicas:GPU}, "
     "[application_limit?[max_replicas>=application_limit?the most that its largest batch size allows."
-    "|the most that it may have now: the least of all GPUs, the maximum of its user, and twice the largest number on "
-    f"which it has run.] {SPEEDUPS}"
+    "|max_replicas>=num_gpus?all GPUs of the cluster."
+    "|the most that it may have now: the maximum of its user, or twice the largest number on which it has run. All "
+    f"{{num_gpus:GPU}} and the {{application_limit}} of its largest batch size are no limit.] {SPEEDUPS}"
     f"|restart_factor?the most that it may have before its first measurement. {SPEEDUPS}"
     "|the most that its batch size or its user allows.]",
     ELASTIC_UNITS,
@@ -147,14 +174,15 @@ AT_LIMIT = ReasonKind(
 )
 NO_GAIN = ReasonKind(
     "no-gain",
-    f"Another GPU would not make the job faster.[speedup? {SPEEDUPS}]",
+    "The job has {gpus:GPU}. With one more, it would not be faster.[speedup? {SPEEDUPS}]",
     ELASTIC_UNITS,
     "Another GPU makes a job no faster.",
 )
 NO_LEAST_LEFT = ReasonKind(
     "no-least-left",
-    "[gpus_left=0?No GPU is left for the job|[gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] left for the job, "
-    "fewer than the smallest number on which it can run], so it waits.",
+    "[gpus_left=0?No GPU is|gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] left for the job. It needs at least "
+    "{fewest_gpus}, so it waits.[ The policy first gives each job its smallest number, in order of submission. The "
+    "nearest jobs ahead that get theirs: {others}.]",
     ELASTIC_UNITS,
     "The GPUs that are left are fewer than the smallest number on which the job runs.",
 )

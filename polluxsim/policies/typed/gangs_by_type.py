@@ -131,7 +131,8 @@ class JobChoices(NamedTuple):
     def bid(self, way: int, needed: float) -> GangBid:
         """Return the choice of one way as a bid for the `needed` GPUs of the job."""
         gpu_type = int(self.types[way])
-        return GangBid(None if gpu_type < 0 else gpu_type, float(self.worth[way]), needed, float(self.left[way]))
+        taken_type = None if gpu_type < 0 else gpu_type
+        return GangBid(taken_type, float(self.worth[way]), needed, float(self.left[way]))
 
 
 def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, GangBid]:
@@ -246,7 +247,26 @@ class Hadar(Policy):
         bids = {demand.jobs[job]: bid for job, bid in beam_search(queue, prices, self.most_ways).items()}
         positions = {job: position for position, job in enumerate(bids, start=1)}
         types = {job: bid.gpu_type for job, bid in bids.items()}
-        return typed_decision(view, demand, types, lambda job: _reason_of_bid(bids[job], positions[job]))
+        # Utility per GPU, on the type that a job gets, or else the largest [1/s].
+        utility_of: dict[JobId, float] = {}
+        for job, on_types in zip(demand.jobs, queue.utilities_per_gpu, strict=True):
+            gpu_type = types[job]
+            utility_of[job] = float(on_types.max() if gpu_type is None else on_types[gpu_type])
+        served = [job for job, gpu_type in types.items() if gpu_type is not None]
+        lowest = min(served, key=utility_of.__getitem__, default=None)
+
+        def reason(job: JobId) -> Reason:
+            bid = bids[job]
+            told = _reason_of_bid(bid, positions[job])
+            numbers = dict(told.numbers)
+            if bid.gpu_type is not None and len(demand.types) > 1:
+                numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
+            if told.kind is not PASSED_OVER or lowest is None:
+                return told._replace(numbers=numbers)
+            numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
+            return Reason(PASSED_OVER, numbers, (lowest,))
+
+        return typed_decision(view, demand, types, reason)
 
 
 def is_priced_out(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
@@ -258,7 +278,7 @@ _WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_nee
 
 WORTH_ITS_PRICE = ReasonKind(
     "worth-its-price",
-    f"{_WORTH}, so the policy gives it these GPUs.",
+    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it these GPUs.",
     GANG_UNITS,
     "The utility of a job exceeds the price of its GPUs.",
 )
@@ -271,8 +291,10 @@ NOT_WORTH_ITS_PRICE = ReasonKind(
 )
 PASSED_OVER = ReasonKind(
     "passed-over",
-    f"{_WORTH}. The job waits, because the policy gives the GPUs to jobs that gain more from them.",
-    GANG_UNITS,
+    f"{_WORTH}. The GPUs go to the jobs with the largest sum of utility less price, and this sum is not larger with "
+    "this job.[ Its utility for each GPU is {utility_per_gpu:per hour} per hour. The least such utility of a job that "
+    "gets GPUs is {least_utility_per_gpu:per hour} per hour, of {first}.]",
+    {**GANG_UNITS, "utility_per_gpu": "1/s", "least_utility_per_gpu": "1/s"},
     "The utility of a job exceeds the price of its GPUs, but other jobs gain more.",
     excuses_waiting=is_priced_out,
 )
@@ -281,7 +303,8 @@ PASSED_OVER = ReasonKind(
 def _reason_of_bid(bid: GangBid, position: int) -> Reason:
     """Return the reason for a bid."""
     if not bid.worth:
-        return Reason(GANG_DOES_NOT_FIT, {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
+        numbers = {"position": position, "utility": 1, "gpus_needed": bid.needed, "gpus_left": bid.left}
+        return Reason(GANG_DOES_NOT_FIT, numbers)
     if bid.gpu_type is not None:
         kind = WORTH_ITS_PRICE
     elif bid.worth > 1:
@@ -377,6 +400,7 @@ def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[
                 "group_jobs": len(groups[group]),
                 "group_gpus": float(demand.gpus[list(group)].sum()),
                 "gpus_needed": float(demand.widths[job]),
+                "group_types": float(len(group)),
             }
             outcome = _take_type(demand, job, held[job], own_types, free, numbers)
             if outcome.gpu_type is None:
@@ -395,9 +419,13 @@ def _take_type(
 
     `held` is the index of the present type, and `free` the free GPUs of each type.
     """
-    most_left = float(max((free[gpu_type] for gpu_type in allowed), default=0.0))
     with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
     best = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
+    shown = max(allowed, key=free.__getitem__, default=None) if best is None else best
+    left = 0.0 if shown is None else float(free[shown])
+    numbers = {**numbers, "gpus_left": left}
+    if shown is not None and len(demand.types) > 1:
+        numbers[f"left_type {demand.types[shown]}"] = left
     if best is not None:
         free[best] -= demand.widths[job]
-    return Outcome(best, numbers | {"gpus_left": most_left})
+    return Outcome(best, numbers)

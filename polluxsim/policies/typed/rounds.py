@@ -111,7 +111,10 @@ class RoundsOfShares(Policy):
         self._time.hold(view.time, holders, view.delay_of)
         jobs = {job.job_id: job for job in view.jobs}
         placements = place_gangs(view, running, taken)
-        return Decision(placements, explain=lambda asked: {job: self._reason(turns[job], jobs[job]) for job in asked})
+        return Decision(
+            placements,
+            explain=lambda asked: {job: self._reason(turns[job], jobs[job], len(types)) for job in asked},
+        )
 
     def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
         """Return the turn of each job: the one in which it gets GPUs, or the one on the first type that it can use."""
@@ -190,17 +193,23 @@ class RoundsOfShares(Policy):
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
-    def _reason(self, turn: Turn, job: JobView) -> Reason:
-        """Return the reason of a job."""
+    def _reason(self, turn: Turn, job: JobView, num_types: int) -> Reason:
+        """Return the reason of a job on a cluster of some GPU types."""
         if self._stays_idle(job.job_id):
             return Reason(AWAITS_SHARES, {"shares_due": self._reset + self.reset_interval})
+        lacked = self._deficit.get((job.job_id, turn.gpu_type), 0.0)
         numbers: dict[str, float] = {
             "position": turn.position,
             "gpus_needed": job.num_replicas,
             "gpus_left": turn.left,
             "time_share": self._time_shares.get(job.job_id, {}).get(turn.gpu_type, 0.0),
             "time_had": turn.time_had,
+            "time_lacked": lacked,
+            "time_ahead": -lacked,
         }
+        if num_types > 1:
+            numbers[f"queue_type {turn.gpu_type}"] = turn.left
+            numbers["other_types"] = len(job.speeds.keys() - {turn.gpu_type})
         if turn.head is not None:
             numbers["head_gpus_needed"] = turn.head.num_replicas
             return Reason(BEHIND_HEAD_OF_LINE, numbers, (turn.head.job_id,))
