@@ -149,8 +149,8 @@ def test_a_job_that_least_attained_service_puts_back_is_told_its_quanta() -> Non
     assert "with 1 whole quantum of 0.0167 GPU-hours attained (0.0167 GPU-hours in all)" in said
 
 
-def test_a_job_that_hadar_passes_over_is_told_the_utility_that_was_enough() -> None:
+def test_a_job_that_hadar_asks_late_is_told_what_the_order_goes_by() -> None:
     """Three jobs want the only GPU. The shortest has the largest utility."""
     jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
     said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert "needs 1 GPU at once" in said or "of a job that gets GPUs is 10 per hour, of c." in said
+    assert "number 2 in the order of the policy, by the utility per GPU. It needs 1 GPU at once." in said
