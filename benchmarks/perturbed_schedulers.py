@@ -468,8 +468,8 @@ def run(job: Job, data: Path, out: Path) -> Path:
             for name, replacement in change.patches.items():
                 stack.enter_context(patch(name, replacement))
             execution = Execution(composer().compose([*plan.overrides, *change.overrides]))
-            result, summary = execution.simulate()
-        write_run(folder, result, execution.info(summary))
+            finished = execution.simulate()
+        write_run(folder, finished.result, finished.info)
     return folder
 
 

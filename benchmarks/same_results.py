@@ -302,7 +302,7 @@ def _world(world: str, words: tuple[str, ...], jobs: int = 0) -> Case:
             if jobs:
                 write_jobs(path, random.Random(world), jobs, 1.0 if policy in NEED_PROFILES else 0.8)
             added = ("workload=file", f"workload.path={path}") if jobs else ()
-            return Execution(compose([*words, *added])).simulate()[0]
+            return Execution(compose([*words, *added])).simulate().result
 
     return f"world {world} {policy}", run, INTERVAL
 
