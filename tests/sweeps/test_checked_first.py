@@ -10,7 +10,7 @@ import polluxsim
 from polluxsim.api import sweeps
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.run import execution
+from polluxsim.run import inputs
 from polluxsim.studies.launching import LocalWorkers
 from polluxsim.studies.plan import Entry, composer, entry_of
 
@@ -76,13 +76,13 @@ def test_a_sweep_in_this_process_checks_first(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_jobs_of_a_workload_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[str]()
-    load = execution.load
+    load = inputs.load
 
     def counted(config: object, group: str, *arguments: object) -> object:
         read.append(group)
         return load(config, group, *arguments)
 
-    monkeypatch.setattr(execution, "load", counted)
+    monkeypatch.setattr(inputs, "load", counted)
     Path("once.csv").write_text(SMALL.replace("600", "601"))  # no other test in this process has read it
     entries = planned(*(f"policy=fifo workload.path=once.csv cluster.num_nodes={nodes}" for nodes in range(1, 11)))
     assert LocalWorkers(1, in_this_process=True).check(entries) == []
