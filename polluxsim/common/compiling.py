@@ -40,8 +40,8 @@ def _compile(module: str) -> None:
     )
     if done.returncode > 0:  # not ended by a signal, as by Ctrl-C
         error = (done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
-        what = f"the kernels of {module} could not be compiled ahead ({error})"
-        print(f"polluxsim: {what}; the run compiles them when it needs them", file=sys.stderr, flush=True)
+        problem = f"the kernels of {module} could not be compiled ahead ({error})"
+        print(f"polluxsim: {problem}; the run compiles them when it needs them", file=sys.stderr, flush=True)
 
 
 def main() -> None:

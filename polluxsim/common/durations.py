@@ -27,7 +27,7 @@ def from_clock(text: str) -> float | None:
     >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60"), from_clock("1hh")
     (9480.0, 90.5, 5400.0, None, None)
     """
-    units = (each for each in reversed(UNITS) if text.endswith(each[0]) and ":" not in text)
+    units = (unit_and_size for unit_and_size in reversed(UNITS) if text.endswith(unit_and_size[0]) and ":" not in text)
     unit, size = next(units, ("", 1))
     try:
         numbers = [float(part) * size for part in text.removesuffix(unit).split(":")]

@@ -127,10 +127,10 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
     >>> print(invalid_setting("cluster.least_nodes", 9, "1 to 4, the nodes of the cluster", "set cluster.num_nodes=9"))
     cluster.least_nodes is 9, must be 1 to 4, the nodes of the cluster; set cluster.num_nodes=9
     """
-    shown = short(value)
+    value_text = short(value)
     if isinstance(value, float) and float(f"{value:g}") == value:
-        shown = f"{value:g}"
-    return InvalidConfigError(f"{name} is {shown}, must be {requirement}{f'; {remedy}' if remedy else ''}")
+        value_text = f"{value:g}"
+    return InvalidConfigError(f"{name} is {value_text}, must be {requirement}{f'; {remedy}' if remedy else ''}")
 
 
 @contextmanager

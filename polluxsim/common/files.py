@@ -51,14 +51,14 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
     folder.mkdir(parents=True, exist_ok=True)
     with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir, folder) as temporary:
         yield temporary
-        others = sorted(path.name for path in temporary.iterdir() if path.name != last)
-        for name in (*others, last):
+        first_names = sorted(path.name for path in temporary.iterdir() if path.name != last)
+        for name in (*first_names, last):
             _store(temporary / name)
         remove(folder / last)
         for name in only_if_written:
-            if name not in others:
+            if name not in first_names:
                 remove(folder / name)
-        for name in others:
+        for name in first_names:
             if (folder / name).is_dir():  # a damaged folder; a file cannot replace it
                 remove(folder / name)
             (temporary / name).replace(folder / name)
@@ -154,9 +154,10 @@ def _temporary(path: Path, make: Callable[[Path], None], target: Path) -> Iterat
                         break
             yield temporary
         except OSError as error:
-            if (named := _about(target, error, start)) is error:
+            named_error = _about(target, error, start)
+            if named_error is error:
                 raise
-            raise named from error
+            raise named_error from error
 
 
 def _about(target: Path, error: OSError, start: str) -> OSError:

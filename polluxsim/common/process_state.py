@@ -122,5 +122,5 @@ def _check_files(files: Mapping[int, tuple[int, int]], cause: Exception | None) 
     closed = [number for number, place in files.items() if _file_of(number) != place]
     if closed:
         names = [STREAMS.get(number, f"descriptor {number}") for number in sorted(closed)]
-        what = f"closed {listed(names, 3)}; it must close only files that it opened"
-        raise ClosedFilesError(f"{BY} {what}", closed) from cause
+        problem = f"closed {listed(names, 3)}; it must close only files that it opened"
+        raise ClosedFilesError(f"{BY} {problem}", closed) from cause

@@ -32,8 +32,8 @@ def shipped_classes() -> Mapping[str, frozenset[str]]:
     >>> "polluxsim.policies.ordered.classic.Fifo" in shipped_classes()["policy"]
     True
     """
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    classes: defaultdict[str, set[str]] = defaultdict(set)
     folder = shipped("configs")
     for path in folder.glob("*/**/*.yaml"):
-        found[path.relative_to(folder).parts[0]].update(_TARGET_LINE.findall(path.read_text(encoding="utf-8")))
-    return {group: frozenset((*names, *UNLISTED.get(group, ()))) for group, names in found.items()}
+        classes[path.relative_to(folder).parts[0]].update(_TARGET_LINE.findall(path.read_text(encoding="utf-8")))
+    return {group: frozenset((*names, *UNLISTED.get(group, ()))) for group, names in classes.items()}

@@ -45,8 +45,8 @@ class Row:
         """Return a finite number ≥ `at_least` and > `above`."""
         value = read_number(self.value(column))
         if value is None or value < at_least or value <= above:
-            least = f" ≥ {at_least:g}" if at_least > -math.inf else ""
-            raise self.error(column, f"a finite number{least}" + (f" > {above:g}" if above > -math.inf else ""))
+            lower_bound = f" ≥ {at_least:g}" if at_least > -math.inf else ""
+            raise self.error(column, f"a finite number{lower_bound}" + (f" > {above:g}" if above > -math.inf else ""))
         return value
 
     def integer(self, column: str, at_least: int | None = None) -> int:
@@ -58,8 +58,8 @@ class Row:
 
     def error(self, column: str, requirement: str) -> InvalidInputError:
         """Return the error about a wrong value in a column, with the requirement that it violates."""
-        what = f"column {column!r} is {short(self.values[column])}, must be {requirement}"
-        return bad_line(self.path, self.line, what)
+        problem = f"column {column!r} is {short(self.values[column])}, must be {requirement}"
+        return bad_line(self.path, self.line, problem)
 
 
 def as_name(value: object) -> object:
@@ -103,11 +103,12 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
-            if (separator := other_separator(row.values)) is not None:
-                what = f"the columns are separated by {separator}, must be separated by commas"
-                raise bad_line(path, 1, f"{what}; write the table again as CSV with commas")
-            named = ", ".join(map(repr, missing))
-            raise bad_line(path, 1, f"missing column {named}; the header must have {', '.join(columns)}")
+            separator = other_separator(row.values)
+            if separator is not None:
+                problem = f"the columns are separated by {separator}, must be separated by commas"
+                raise bad_line(path, 1, f"{problem}; write the table again as CSV with commas")
+            missing_names = ", ".join(map(repr, missing))
+            raise bad_line(path, 1, f"missing column {missing_names}; the header must have {', '.join(columns)}")
         empty = False
         yield row
     if empty:

@@ -252,8 +252,8 @@ def _converting(function: Callable[..., Any], setting: str) -> Callable[..., Any
     @wraps(function)
     def converting(*arguments: Any, **named: Any) -> Any:
         first = [converted(name, value) for name, value in zip(names, arguments, strict=False)]
-        rest = arguments[len(first) :]  # too many arguments, which the function reports
-        return function(*first, *rest, **{name: converted(name, value) for name, value in named.items()})
+        excess = arguments[len(first) :]  # too many arguments, which the function reports
+        return function(*first, *excess, **{name: converted(name, value) for name, value in named.items()})
 
     return converting
 
@@ -289,12 +289,12 @@ def declared_by(target: str) -> Declared:
     if not target.startswith(OWN):
         return NOTHING
     try:
-        made = resolve_name(target)
+        target_object = resolve_name(target)
     except (AttributeError, ImportError, ValueError):
         return NOTHING  # building the part reports the error
-    parameters = signature(made).parameters
+    parameters = signature(target_object).parameters
     defaults = {name: item.default for name, item in parameters.items() if item.default is not item.empty}
-    return Declared(tuple(parameters), _annotations(made), defaults)
+    return Declared(tuple(parameters), _annotations(target_object), defaults)
 
 
 def settings_as_declared(name: str, settings: object) -> Any:
@@ -315,10 +315,10 @@ def settings_as_declared(name: str, settings: object) -> Any:
     annotations = declared_by(str(settings.get("_target_"))).annotations
     has_names = any(isinstance(key, str) for key in settings)
     result: dict[Any, Any] = {}
-    for given, value in settings.items():
-        key = given
-        if has_names and _is_whole(given):
-            key = str(given)  # one kind of keys, as JSON has
+    for written_key, value in settings.items():
+        key = written_key
+        if has_names and _is_whole(written_key):
+            key = str(written_key)  # one kind of keys, as JSON has
         setting = f"{name}.{key}" if name else str(key)
         if key in annotations:
             result[key] = as_declared(setting, value, annotations[key])

@@ -86,7 +86,9 @@ class Examination:
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:
-        self._table, self._files, self._day_start = table, files, day_start
+        self._table = table
+        self._files = files
+        self._day_start = day_start
         self.num_jobs: int = table.num_rows
         self.times = table["submit_time"].to_numpy()
         self.durations = table["duration"].to_numpy()
@@ -129,9 +131,11 @@ class Examination:
         """Add the jobs before and after the bulk to the findings."""
         few = max(1, int(self.num_jobs * BULK_SHARE))
         after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1
-        if (early := after_pause[after_pause <= few]).size:
+        early = after_pause[after_pause <= few]
+        if early.size:
             found.add(BEFORE_BULK, self._place(early[-1] - 1), int(early[-1]))
-        if (late := after_pause[after_pause >= self.num_jobs - few]).size:
+        late = after_pause[after_pause >= self.num_jobs - few]
+        if late.size:
             found.add(AFTER_BULK, self._place(late[0]), self.num_jobs - int(late[0]))
 
     def _duplicates(self) -> list[int]:
@@ -386,7 +390,8 @@ class _Import:
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
-        span, is_known = float(examination.times[-1]), ~np.isnan(examination.durations)
+        span = float(examination.times[-1])
+        is_known = ~np.isnan(examination.durations)
         num_gpus, counts = np.unique(examination.gpus, return_counts=True)
         return ImportReport(
             format=self.format.name,

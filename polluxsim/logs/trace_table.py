@@ -127,11 +127,13 @@ def read_info(path: Path) -> TraceInfo:
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
-    if (found := about.get(PREFIX + "schema")) != VERSION:
+    found = about.get(PREFIX + "schema")
+    if found != VERSION:
         raise InvalidInputError(f"{path}: schema version is {found!r}, must be {VERSION!r}; import the log again")
     fields = TraceInfo.__dataclass_fields__.values()
     names = [field.name for field in fields if field.default is MISSING or PREFIX + field.name in about]
-    if missing := [PREFIX + name for name in names if PREFIX + name not in about]:
+    missing = [PREFIX + name for name in names if PREFIX + name not in about]
+    if missing:
         raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}; import the log again")
     return TraceInfo(**{name: about[PREFIX + name] for name in names})
 

@@ -23,8 +23,8 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
     if shrinks and profile is not None and len(cluster.types) > 1 and (job.min_replicas or 1) <= sum(sizes):
         job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
-        what = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
-        return what if len(cluster.types) > 1 else f"{what}; use a larger cluster, or leave out larger jobs"
+        problem = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
+        return problem if len(cluster.types) > 1 else f"{problem}; use a larger cluster, or leave out larger jobs"
     if gpu_type == ANY.name:
         return None if profile is None else _why_not_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:
@@ -33,8 +33,8 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
         return _why_not_type(job, gpu_type)
     types = by_type(profile)
     if gpu_type not in types and (types or len(cluster.types) > 1):
-        known = f"only for {', '.join(types)}" if types else "only for clusters of one type"
-        return f"{job.application} has no profile for this type, {known}"
+        profiled = f"only for {', '.join(types)}" if types else "only for clusters of one type"
+        return f"{job.application} has no profile for this type, {profiled}"
     return _why_not_batch(job, types.get(gpu_type, profile), max(sizes))
 
 
@@ -90,10 +90,10 @@ def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = F
     `profile` is the profile of the job, or of its duration (`KnownDuration`). With `shrinks`, the speed on a type with
     fewer GPUs than requested is the speed on all GPUs of this type.
     """
-    own = None if job.is_rigid else profile
+    own_profile = None if job.is_rigid else profile
     types = by_type(profile)
     speeds = {}
     for name, sizes in cluster.by_type.items():
-        if why_not(job, own, cluster, name, shrinks=shrinks) is None:
+        if why_not(job, own_profile, cluster, name, shrinks=shrinks) is None:
             speeds[name] = 1 / step_time_of(at_most(job, sum(sizes)), types.get(name, profile), max(sizes))
     return speeds

@@ -161,8 +161,8 @@ class GavelList:
         row = job.row
         own_speeds = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
         if own_speeds is None or not own_speeds.get((self.gpu_type, job.size)):
-            what = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
-            raise bad_line(row.path, row.line, f"the table of throughputs has no speed > 0 of {what}")
+            request = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
+            raise bad_line(row.path, row.line, f"the table of throughputs has no speed > 0 of {request}")
         course = _course(job, doublings)
         plan = self._plan(job, course, {key: speed for key, speed in own_speeds.items() if speed})
         fields = (job.name, job.arrival, job.model, job.gpus, job.size * job.gpus, row.line, plan.time)
@@ -188,9 +188,9 @@ class GavelList:
         expected = [size if size in fitting else course.first for size in map(course.expected_size, epochs)]
         examples = APPLICATIONS[job.model].epoch if job.model in APPLICATIONS else job.total_steps * course.first
         planned = sum(examples / size / speeds[self.gpu_type, size] for size in expected)
-        most = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
+        most_steps = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
         return BatchPlan(
-            tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most
+            tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most_steps
         )
 
 
@@ -233,11 +233,12 @@ def _epochs(row: Row) -> Sequence[int]:
 def _course(job: _Listed, doublings: Doublings) -> Course:
     if job.model not in APPLICATIONS:
         if job.mode != "static":
-            what = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"
-            raise bad_line(job.row.path, job.row.line, what)
+            problem = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"
+            raise bad_line(job.row.path, job.row.line, problem)
         return Course(job.model, job.mode, job.size, 1)
     steps = ceil(APPLICATIONS[job.model].epoch / job.size)
-    if (epochs := ceil(job.total_steps / steps)) > MOST_EPOCHS:
+    epochs = ceil(job.total_steps / steps)
+    if epochs > MOST_EPOCHS:
         raise bad_line(job.row.path, job.row.line, f"the job has {epochs} epochs, must be at most {MOST_EPOCHS}")
     return Course(job.model, job.mode, job.size, epochs, doublings.get((job.model, job.size, job.gpus), ()))
 
@@ -245,7 +246,8 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
 def _trace_rows(path: Path) -> Iterator[_Listed]:
     for number, row in enumerate(good_rows(path, GAVEL.layout)):
         arrival, duration, gpus, job_type, total_steps = read_gavel_row(row)
-        if (match := _JOB_TYPE.fullmatch(job_type)) is None:
+        match = _JOB_TYPE.fullmatch(job_type)
+        if match is None:
             raise row.error("job_type", "a model, or a model (batch size N)")
         mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"
         size = int(match["size"] or 1)
@@ -254,7 +256,8 @@ def _trace_rows(path: Path) -> Iterator[_Listed]:
 
 
 def _csv_row(row: Row) -> _Listed:
-    if (mode := row.text("mode")) not in MODES:
+    mode = row.text("mode")
+    if mode not in MODES:
         raise row.error("mode", f"one of {', '.join(MODES)}")
     return _Listed(
         row,

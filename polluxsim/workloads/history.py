@@ -64,23 +64,27 @@ class Draw:
         self._rng = rng
         # Resampling the jobs includes the uncertainty about typical durations, which similar jobs share.
         resample = [seen[index] for index in rng.integers(len(seen), size=len(seen))] if seen else []
-        past = sorted((each for each in resample if _has_duration(each.job)), key=lambda each: each.ran)
-        self.durations = self._durations([each for each in seen if _has_duration(each.job)], past)
+        past = sorted(
+            (seen_job for seen_job in resample if _has_duration(seen_job.job)), key=lambda seen_job: seen_job.ran
+        )
+        self.durations = self._durations([seen_job for seen_job in seen if _has_duration(seen_job.job)], past)
         # A job that waited for other jobs was submitted after them, whatever its own time is.
         # Nothing else is known of the arrivals before the start of the run.
-        arrived = [each for each in seen if each.job.past is None]
+        arrived = [seen_job for seen_job in seen if seen_job.job.past is None]
         if len(arrived) < len(seen):
             span = time
         else:
-            first = min((each.job.submit_time for each in arrived if not each.job.after), default=time)
-            span = (time - first) * (1 + 1 / len(arrived)) if arrived else 0.0
+            first_submission = min(
+                (seen_job.job.submit_time for seen_job in arrived if not seen_job.job.after), default=time
+            )
+            span = (time - first_submission) * (1 + 1 / len(arrived)) if arrived else 0.0
         self._start = time - span
         count = max(round(span / HOUR), LEAST_PIECES)
         self.length = span / count or HOUR  # without a past, all jobs are in the first piece
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
-        for each in arrived:
-            piece = int((each.job.submit_time - self._start) / self.length)
-            self._pieces[min(max(piece, 0), count - 1)].append(each.job)
+        for seen_job in arrived:
+            piece = int((seen_job.job.submit_time - self._start) / self.length)
+            self._pieces[min(max(piece, 0), count - 1)].append(seen_job.job)
         self._drawn_pieces = rng.integers(count, size=count)
         self._num_arrivals = 0
 
@@ -103,28 +107,30 @@ class Draw:
 
     def _durations(self, seen: Sequence[Seen], past: Sequence[Seen]) -> dict[JobId, float]:
         """Return the duration of each unfinished job in `seen` [s], drawn from `past`, jobs in order of run time."""
-        unfinished = [each for each in seen if not each.is_complete]
+        unfinished = [seen_job for seen_job in seen if not seen_job.is_complete]
         runs = defaultdict[object, Runs](list)  # by kind of job
-        for each in past:
-            for kind in _kinds(each.job):
-                runs[kind].append((each.ran, each.is_complete))
+        for seen_job in past:
+            for kind in _kinds(seen_job.job):
+                runs[kind].append((seen_job.ran, seen_job.is_complete))
         first: dict[JobId, float] = {}
-        for each in unfinished:
-            similar = [runs[kind] for kind in _kinds(each.job) if kind in runs]
-            first[each.job.job_id] = self._drawn(each.ran, 1.0, partial(_enough_longer, similar, LEAST_SIMILAR))
+        for seen_job in unfinished:
+            similar = [runs[kind] for kind in _kinds(seen_job.job) if kind in runs]
+            first[seen_job.job.job_id] = self._drawn(seen_job.ran, 1.0, partial(_enough_longer, similar, LEAST_SIMILAR))
         typical = _typical(past, first)
-        factors: Runs = sorted((each.ran / typical(each.job), each.is_complete) for each in past)
+        factors: Runs = sorted((seen_job.ran / typical(seen_job.job), seen_job.is_complete) for seen_job in past)
         durations: dict[JobId, float] = {}
-        for each in unfinished:
-            of_owner = partial(_enough_longer, [runs[kind] for kind in _owner_kinds(each.job)], ENOUGH_OF_OWNER)
-            if len(of_owner(each.ran)) >= ENOUGH_OF_OWNER:
-                durations[each.job.job_id] = self._drawn(each.ran, 1.0, of_owner)
+        for seen_job in unfinished:
+            of_owner = partial(_enough_longer, [runs[kind] for kind in _owner_kinds(seen_job.job)], ENOUGH_OF_OWNER)
+            if len(of_owner(seen_job.ran)) >= ENOUGH_OF_OWNER:
+                durations[seen_job.job.job_id] = self._drawn(seen_job.ran, 1.0, of_owner)
             else:
-                unit = typical(each.job)
-                durations[each.job.job_id] = unit * self._drawn(each.ran / unit, unit, partial(_longer, factors))
-            limit = each.job.time_limit
-            if limit is not None and each.ran < limit:
-                durations[each.job.job_id] = min(durations[each.job.job_id], limit)
+                unit = typical(seen_job.job)
+                durations[seen_job.job.job_id] = unit * self._drawn(
+                    seen_job.ran / unit, unit, partial(_longer, factors)
+                )
+            limit = seen_job.job.time_limit
+            if limit is not None and seen_job.ran < limit:
+                durations[seen_job.job.job_id] = min(durations[seen_job.job.job_id], limit)
         return durations
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
@@ -168,9 +174,9 @@ def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Jo
     """Return a function that gives a job's typical duration [s]; `first` has estimates for unfinished jobs [s]."""
     logs = defaultdict[object, float](float)
     counts = defaultdict[object, int](int)
-    for each in past:
-        duration = each.ran if each.is_complete else first[each.job.job_id]
-        for kind in _kinds(each.job):
+    for seen_job in past:
+        duration = seen_job.ran if seen_job.is_complete else first[seen_job.job.job_id]
+        for kind in _kinds(seen_job.job):
             logs[kind] += log(max(duration, 1.0))
             counts[kind] += 1
     overall = logs[None] / counts[None] if past else log(LEAST_DURATION)

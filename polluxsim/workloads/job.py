@@ -242,8 +242,8 @@ class Job:
         """
         if not options.get("speeds"):
             return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)
-        most = max(num_replicas, *(gpus for gpus, _ in options["speeds"]))
-        return cls(job_id, submit_time, ELASTIC, num_replicas, most, line, duration, **options)
+        most_gpus = max(num_replicas, *(gpus for gpus, _ in options["speeds"]))
+        return cls(job_id, submit_time, ELASTIC, num_replicas, most_gpus, line, duration, **options)
 
     @property
     def is_rigid(self) -> bool:
@@ -305,9 +305,9 @@ class Job:
         if self.speeds and not (self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]):
             must = f"empty for a job without a duration, and otherwise include {self.num_replicas} GPUs"
             raise self._error("speeds", must)
-        most = self.speeds[-1][0] if self.speeds else self.num_replicas
-        if self.is_rigid and self.plan is None and self.batch_size > most:
-            raise self._error("batch_size", f"at most {most}: a job with a duration has one example for each GPU")
+        most_gpus = self.speeds[-1][0] if self.speeds else self.num_replicas
+        if self.is_rigid and self.plan is None and self.batch_size > most_gpus:
+            raise self._error("batch_size", f"at most {most_gpus}: a job with a duration has one example for each GPU")
         if self.type_speeds and (self.speeds or not self.is_rigid):
             raise self._error("type_speeds", "empty for a job without a duration or with speeds by GPU count")
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):

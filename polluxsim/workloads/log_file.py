@@ -24,7 +24,8 @@ def write_log(workload: Workload, path: Path) -> None:
     if not workload.jobs:
         raise InvalidInputError(f"{path}: {workload.source} has no jobs; use more hours or another seed")
     for job in workload.jobs:
-        if lacking := _not_stated(job):
+        lacking = _not_stated(job)
+        if lacking:
             raise InvalidInputError(
                 f"{path}: job {job.job_id!r} of {workload.source} has {lacking}; give a name that ends in .csv"
             )

@@ -58,7 +58,8 @@ def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
 
 def check_profiles(profiles: Mapping[str, Profile]) -> None:
     """Raise UnknownApplicationError if an application of a size class has no profile."""
-    if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
+    missing = [name for *_, names in CLASSES for name in names if name not in profiles]
+    if missing:
         raise UnknownApplicationError(
             f"the size classes need profiles of {', '.join(missing)}, and there are only {', '.join(profiles)}"
         )
@@ -129,8 +130,8 @@ class GpuTimeClass:
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
         """Return an application of the job's size class."""
-        found = classify(job.gpu_time)
-        return None if found is None else found[1][rng.integers(len(found[1]))]
+        job_class = classify(job.gpu_time)
+        return None if job_class is None else job_class[1][rng.integers(len(job_class[1]))]
 
 
 RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}  # rules by name
@@ -149,8 +150,8 @@ def find_rule(name: str) -> MappingRule:
     try:
         rule = getattr(import_module(module), attribute)()
     except Exception as error:
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise invalid_setting("workload.rule", name, f"{KNOWN_RULES} ({what})") from error
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise invalid_setting("workload.rule", name, f"{KNOWN_RULES} ({problem})") from error
     if not callable(getattr(rule, "application", None)):
         raise invalid_setting("workload.rule", name, "a class with a method application(job, rng)")
     return rule  # type: ignore[no-any-return]
@@ -179,7 +180,8 @@ def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJo
     """
     of_class: dict[str, list[int]] = {name: [] for name in REDRAWN_CLASSES}
     for job in usable:
-        if (name := _class_of(job)) in of_class and (job.duration or 0) <= LONGEST_REQUEST:
+        name = _class_of(job)
+        if name in of_class and (job.duration or 0) <= LONGEST_REQUEST:
             of_class[name].append(ceil(job.num_gpus))
 
     def request(application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
@@ -193,8 +195,8 @@ def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJo
 
 def _class_of(job: TraceJob) -> str:
     """Return the name of a job's size class; empty from 1000 GPU-hours on."""
-    found = classify(job.gpu_time)
-    return "" if found is None else found[0]
+    job_class = classify(job.gpu_time)
+    return "" if job_class is None else job_class[0]
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,8 @@ class MappedTrace:
             )
             for logged, job in pairs
         )
-        if unmapped := len(usable) - len(mapped):
+        unmapped = len(usable) - len(mapped)
+        if unmapped:
             left_out[NO_APPLICATION] = unmapped
         if not mapped:
             raise InvalidInputError(
@@ -296,11 +299,11 @@ class MappedTrace:
         of the window as they are without it.
         """
         before = self.select.before(jobs)
-        found = {id(job): (state, start) for job, state, start in before}
+        places = {id(job): (state, start) for job, state, start in before}
         rng = np.random.default_rng([self.seed, 1])
         pairs = _stand_ins([job for job, _, _ in before], rule, requests, profiles, rng, source=self.path)
         for logged, application, request in pairs:
-            state, start = found[id(logged)]
+            state, start = places[id(logged)]
             past = Past.pending()
             if state == StateAtStart.RUNNING:
                 profile = profiles[application]
@@ -376,8 +379,10 @@ def _stand_ins(
         except PolluxSimError:
             raise
         except Exception as error:
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise MappingRuleError(f"{source}, job {job.job!r}: rule {type(rule).__name__} failed: {what}") from error
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise MappingRuleError(
+                f"{source}, job {job.job!r}: rule {type(rule).__name__} failed: {problem}"
+            ) from error
         if application is None:
             continue
         if not isinstance(application, str) or application not in profiles:

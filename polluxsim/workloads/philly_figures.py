@@ -118,7 +118,8 @@ LIKENESS = 0.83
 
 ACTIVITY_VARIANCE = 0.1  # variance of a day's load relative to the mean load of weekdays or weekends [1]
 
-OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
+OUTAGES_PER_DAY = 4 / 80
+OUTAGE_HOURS = 3.5
 """Rate [1/day] and mean length [h] of generated periods without submissions.
 
 The trace has four of these periods, of 8.1, 3.7, 2.7 and 1.5 h: 3.5 h lies between their median and their mean.

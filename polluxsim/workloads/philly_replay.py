@@ -68,9 +68,9 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
     offsets = _offsets(bursts, burst_of, ranks, rng)
     starts = _apart(bursts, offsets[np.cumsum(bursts.sizes) - 1], rng)
     gpus = _gpus(bursts, burst_of, ranks, rng)
-    own = rng.standard_normal(len(burst_of))
+    own_scores = rng.standard_normal(len(burst_of))
     common = rng.standard_normal(len(bursts.sizes))[burst_of]
-    scores = np.sqrt(figures.LIKENESS) * common + np.sqrt(1 - figures.LIKENESS) * own
+    scores = np.sqrt(figures.LIKENESS) * common + np.sqrt(1 - figures.LIKENESS) * own_scores
     durations = _durations(bursts.kinds[burst_of], gpus, ndtr(scores))
     return RigidJobs(starts[burst_of] + offsets, durations, gpus, bursts.tenants[burst_of])
 
@@ -89,7 +89,8 @@ def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -
     sizes = _sizes(shares[order])
     kinds = np.searchsorted([*figures.BURST_KINDS.values()], sizes, side="right") - 1
     tenants = _by_kind(kinds, figures.TENANTS, rng)
-    if (copies := ceil(rate)) > 1:
+    copies = ceil(rate)
+    if copies > 1:
         # A larger cluster has more virtual clusters. Busier virtual clusters could not keep their bursts apart.
         tenants += NUM_TENANTS * rng.integers(copies, size=len(tenants))
     return _Bursts(starts[order], sizes, kinds, tenants)
@@ -155,10 +156,10 @@ def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Inte
     starts = np.floor(bursts.starts).astype(np.int64)
     pauses = figures.BURST_GAP + 1 + rng.exponential(figures.BURST_GAP, len(starts)).astype(np.int64)
     for tenant in np.unique(bursts.tenants):
-        own = np.flatnonzero(bursts.tenants == tenant)
-        taken = lengths[own] + pauses[own]
+        own_bursts = np.flatnonzero(bursts.tenants == tenant)
+        taken = lengths[own_bursts] + pauses[own_bursts]
         before = np.cumsum(taken) - taken
-        starts[own] = before + np.maximum.accumulate(starts[own] - before)
+        starts[own_bursts] = before + np.maximum.accumulate(starts[own_bursts] - before)
     return starts
 
 
@@ -288,9 +289,9 @@ def _tenants(jobs: RigidJobs) -> list[str]:
 
 def _beats(first: int, last: int, rng: np.random.Generator) -> RigidJobs:
     """Return the periodic jobs from hour `first` to hour `last`."""
-    most = (last - first) * HOUR // figures.BEAT_INTERVAL
-    beats = np.cumsum(draw(figures.BEAT_STEPS, most, rng))
-    times = first * HOUR + figures.BEAT_PHASE + figures.BEAT_INTERVAL * beats[beats < most]
+    num_beats = (last - first) * HOUR // figures.BEAT_INTERVAL
+    beats = np.cumsum(draw(figures.BEAT_STEPS, num_beats, rng))
+    times = first * HOUR + figures.BEAT_PHASE + figures.BEAT_INTERVAL * beats[beats < num_beats]
     durations = rng.normal(figures.BEAT_DURATION, figures.BEAT_SPREAD, len(times)).round().clip(1)
     tenants = np.full(len(times), figures.BEAT_TENANT)
     return RigidJobs(times, durations.astype(np.int64), np.ones(len(times), np.int64), tenants)

@@ -204,12 +204,14 @@ def read_history(path: Path, queue: Queue, present: PresentJobs, site: Site) -> 
         seen = seen[-MOST_HISTORY:]
     if not seen:
         raise InvalidInputError(f"{path}: no job of the log can be used for the forecast; give the log of this cluster")
-    notes += [f"{path.name}: {count} jobs {what} left out" for what, count in left_out.items()]
+    notes += [f"{path.name}: {count} jobs {reason} left out" for reason, count in left_out.items()]
     first = seen[0].job.submit_time
     end = min(now, workload.jobs[-1].submit_time)
-    moved = [each._replace(job=replace(each.job, submit_time=each.job.submit_time - first)) for each in seen]
+    moved = [
+        seen_job._replace(job=replace(seen_job.job, submit_time=seen_job.job.submit_time - first)) for seen_job in seen
+    ]
     moved += _of_queue(present, now - first, end - first)
-    work = sum(each.ran * each.job.num_replicas for each in seen)
+    work = sum(seen_job.ran * seen_job.job.num_replicas for seen_job in seen)
     capacity = max(end - first, DAY) * site.cluster.num_gpus
     return History(path.name, moved, end - first, notes, work / capacity)
 

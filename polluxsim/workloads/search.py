@@ -125,9 +125,10 @@ class HyperParameterSearch:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload of the first trials, which creates the later trials."""
-        if (profile := profiles.get(self.application)) is None:
-            known = one_of(self.application, sorted(profiles))
-            raise UnknownApplicationError(f"workload.application is {self.application!r}, must be {known}")
+        profile = profiles.get(self.application)
+        if profile is None:
+            requirement = one_of(self.application, sorted(profiles))
+            raise UnknownApplicationError(f"workload.application is {self.application!r}, must be {requirement}")
         batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
         new_search = partial(Trials, template, self.num_trials, self.at_once, self.seed)

@@ -56,14 +56,14 @@ class Selection:
         Each has its state and its start, as `at_cut` returns them, and its submission from the start of the window [s].
         """
         cut = self.start * HOUR
-        found = []
+        jobs_before = []
         for job in jobs:
             if job.submit_time >= cut:
                 break  # the jobs are in order of submission
             state = self._at_start(job)
             if state is not None and not self._objection_in_any_window(job):
-                found.append((job._replace(submit_time=job.submit_time - cut), *state))
-        return found
+                jobs_before.append((job._replace(submit_time=job.submit_time - cut), *state))
+        return jobs_before
 
     def in_window(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
         """Return the jobs with submissions from the start of the window [s]."""

@@ -137,7 +137,8 @@ def read_throughputs(folder: Path) -> Table:
 def _speeds(row: Row) -> Speeds:
     """Return the measured speeds of a batch size by number of GPUs [iterations/s]."""
     counts = [name for name in row.values if name != BATCH_SIZE]
-    if wrong := [name for name in counts if not GPUS.fullmatch(name)]:
+    wrong = [name for name in counts if not GPUS.fullmatch(name)]
+    if wrong:
         raise bad_line(row.path, 1, f"column {wrong[0]!r} must be {BATCH_SIZE} or a number of GPUs")
     if any(int(fewer) >= int(more) for fewer, more in pairwise(counts)):
         raise bad_line(row.path, 1, f"the numbers of GPUs are {', '.join(counts)}, must be rising")
@@ -151,7 +152,8 @@ def _speeds(row: Row) -> Speeds:
 
 def _either(row: Row, *names: str) -> str:
     """Return the first of the names that is a column of the table."""
-    if (name := next((name for name in names if name in row.values), None)) is None:
+    name = next((name for name in names if name in row.values), None)
+    if name is None:
         raise bad_line(row.path, 1, f"missing column {names[0]!r} or {names[1]!r}")
     return name
 
@@ -173,8 +175,10 @@ def _measured(table: Table, row: Row, columns: _Columns) -> Job:
     """Return a job with measured speeds."""
     model = row.text("model_name")
     batch_size = row.integer("batch_size", at_least=1)
-    if (speeds := table.get((model, batch_size))) is None:
-        if sizes := sorted(str(size) for name, size in table if name == model):
+    speeds = table.get((model, batch_size))
+    if speeds is None:
+        sizes = sorted(str(size) for name, size in table if name == model)
+        if sizes:
             raise row.error("batch_size", f"{', '.join(sizes)} for {model}")
         raise row.error("model_name", ", ".join(sorted({name for name, _ in table})))
     num_replicas = row.integer("num_gpu", at_least=1)

@@ -90,14 +90,15 @@ class SplitLoad:
 
 def models_by_task() -> Mapping[str, list[Model]]:
     """Return the measured models by task. Raise InvalidInputError if the table of the models is invalid."""
-    found = defaultdict[str, list[Model]](list)
+    models = defaultdict[str, list[Model]](list)
     for row in read_rows(shipped("workloads") / MODELS, ("model", "task", "cpu_speeds", "memory_speeds")):
         model = Model(row.text("model"), _measured(row, "cpu_speeds"), _measured(row, "memory_speeds"))
-        found[row.text("task")].append(model)
-    return found
+        models[row.text("task")].append(model)
+    return models
 
 
 def _measured(row: Row, column: str) -> Curve:
-    if not is_curve(curve := curve_of(row, column)):
+    curve = curve_of(row, column)
+    if not is_curve(curve):
         raise row.error(column, "rising amounts with speeds that do not fall")
     return curve

@@ -116,7 +116,7 @@ class TraceReplay:
             jobs = tuple(_one_after_the_other(pieces, length, before))
         else:
             jobs = (*before, *jobs)
-        words = tuple(f"{count} {what}" for what, count in notes.items())
+        words = tuple(f"{count} {noun}" for noun, count in notes.items())
         return Workload(jobs, source=self.path, notes=words, origin=self._origin(info))
 
     def _check_queue(self, jobs: Sequence[TraceJob]) -> None:
@@ -177,14 +177,15 @@ class TraceReplay:
         """Return the numbers and the jobs of the drawn pieces of a length [s]; the log ends at `end` [s]."""
         count = int(end / length + 1 - LEAST_SHARE)
         if count < 2:
-            most = f"{end * self.load_factor / HOUR / 2:.3g}"
-            why = f"it needs two pieces of {self.resample_hours:g} h or more; give at most {most}"
+            largest = f"{end * self.load_factor / HOUR / 2:.3g}"
+            why = f"it needs two pieces of {self.resample_hours:g} h or more; give at most {largest}"
             raise InvalidConfigError(
                 f"{self.path} is too short for workload.resample_hours={self.resample_hours:g}: {why}"
             )
         pieces: list[list[Job]] = [[] for _ in range(count)]
         for job in jobs:
-            if (piece := int(job.submit_time // length)) < count:
+            piece = int(job.submit_time // length)
+            if piece < count:
                 pieces[piece].append(job)
             else:
                 notes["jobs after the last whole piece left out"] += 1
@@ -210,7 +211,8 @@ class TraceReplay:
             if self._why_not(job, is_drawn=reading.is_drawn[row - 1]):
                 continue
             name = reading.names[row - 1]
-            if (found := at_cut(job.submit_time, job.queueing_delay, job.duration, cut)) is None:
+            found = at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
+            if found is None:
                 continue
             state, start = found
             after = reading.arrays.before(job, name)
@@ -297,12 +299,13 @@ class TraceReplay:
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
         """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
-        known = {job.qos for job in jobs if job.qos} if self.priorities else set()
-        if unknown := sorted(set(self.priorities) - known):
-            there = f"its QOS are {listed(sorted(known))}" if known else "its jobs have no QOS"
+        log_qos = {job.qos for job in jobs if job.qos} if self.priorities else set()
+        unknown = sorted(set(self.priorities) - log_qos)
+        if unknown:
+            existing = f"its QOS are {listed(sorted(log_qos))}" if log_qos else "its jobs have no QOS"
             raise InvalidConfigError(
-                f"workload.priorities names QOS {unknown[0]!r}, which is not in the log: {there}"
-                f"{did_you_mean(unknown[0], known)}"
+                f"workload.priorities names QOS {unknown[0]!r}, which is not in the log: {existing}"
+                f"{did_you_mean(unknown[0], log_qos)}"
             )
 
     def _cancel_time(self, job: TraceJob, submit_time: float) -> float | None:

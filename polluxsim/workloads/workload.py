@@ -75,12 +75,13 @@ class Workload:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
-        seen = dict[str, Job]()
+        first_jobs = dict[str, Job]()
         for job in sorted(self.jobs, key=lambda job: job.line):
-            if (first := seen.setdefault(job.job_id, job)) is not job:
+            first = first_jobs.setdefault(job.job_id, job)
+            if first is not job:
                 where = f"also on line {first.line}" if first.line else "the name of another job"
                 raise self.error(job, f"the name {job.job_id!r} is {where}, must be unique")
-        self._check_order(seen)
+        self._check_order(first_jobs)
 
     def __repr__(self) -> str:
         return f"Workload({len(self.jobs)} jobs from {self.source!r})"
@@ -102,7 +103,8 @@ class Workload:
         """Raise InvalidInputError if a job waits for a job that is not in the workload, or for itself."""
         earlier = {name: job.after for name, job in jobs.items() if job.after}
         for name, names in earlier.items():
-            if missing := [other for other in names if other not in jobs]:
+            missing = [other for other in names if other not in jobs]
+            if missing:
                 raise self.error(jobs[name], f"after has {missing[0]!r}, must have names of jobs in this workload")
         try:
             TopologicalSorter(earlier).prepare()
@@ -129,16 +131,16 @@ class Workload:
         """
         for job in self.jobs:
             if not job.is_rigid and job.application not in profiles:
-                known = one_of(job.application, sorted(profiles))
-                what = f"application {job.application!r} has no profile, must be {known}"
-                raise UnknownApplicationError(str(self.error(job, what)))
+                requirement = one_of(job.application, sorted(profiles))
+                problem = f"application {job.application!r} has no profile, must be {requirement}"
+                raise UnknownApplicationError(str(self.error(job, problem)))
             profile = None if job.is_rigid else profiles[job.application]
             nodes = cluster.for_queue(job.queue)
             reasons = {name: why_not(job, profile, nodes, name, shrinks=shrinks) for name in nodes.types}
             if all(reasons.values()):
-                first, *others = reasons.values()
+                first, *further_reasons = reasons.values()
                 by_type = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-                raise self.error(job, f"fits no GPU type of the cluster: {by_type}" if others else str(first))
+                raise self.error(job, f"fits no GPU type of the cluster: {by_type}" if further_reasons else str(first))
 
 
 @takes_settings("workload")
@@ -207,9 +209,10 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
     Raise InvalidInputError, as `read_workload` does. Its messages count rows from 1.
     """
     needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
-    if missing := [name for name in needed if name not in frame.columns]:
-        named = ", ".join(map(repr, missing))
-        raise InvalidInputError(f"DataFrame: missing column {named}; it must have {', '.join(needed)}")
+    missing = [name for name in needed if name not in frame.columns]
+    if missing:
+        missing_names = ", ".join(map(repr, missing))
+        raise InvalidInputError(f"DataFrame: missing column {missing_names}; it must have {', '.join(needed)}")
     if len({*map(str, frame.columns)}) < len(frame.columns):
         raise InvalidInputError("DataFrame: two columns have the same name; rename one")
     columns = {str(name): _values(column) for name, column in frame.items()}
@@ -226,7 +229,8 @@ def _values(column: pd.Series[Any]) -> list[Any]:
 
 def _workload(rows: Iterable[Row], source: str) -> Workload:
     rows = iter(rows)
-    if (first := next(rows, None)) is None:
+    first = next(rows, None)
+    if first is None:
         return Workload((), source)
     unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS, *COLUMNS_OF_PAST)]
     notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
@@ -235,11 +239,12 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
 
 
 def _job(row: Row, options: Sequence[str]) -> Job:
-    given = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
-    if (past := past_of(row)) is not None:
-        given["past"] = past
+    stated = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
+    past = past_of(row)
+    if past is not None:
+        stated["past"] = past
     try:
-        return _rigid(row, given) if row.has(DURATION) else _profiled(row, given)
+        return _rigid(row, stated) if row.has(DURATION) else _profiled(row, stated)
     except InvalidJobError as error:
         column = _COLUMN_OF.get(error.field, error.field)
         if column not in row.values:
@@ -249,11 +254,14 @@ def _job(row: Row, options: Sequence[str]) -> Job:
 
 def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
     """Return the job of a row without a duration; `given` has its optional fields."""
-    if missing := [name for name in COLUMNS if name not in row.values]:
-        named = ", ".join(map(repr, missing))
+    missing = [name for name in COLUMNS if name not in row.values]
+    if missing:
+        missing_names = ", ".join(map(repr, missing))
         needed = ", ".join(COLUMNS)
-        what = f"missing column {named}; the row must have {needed}, or {DURATION} for a job without a profile"
-        raise bad_line(row.path, 1 if DURATION not in row.values else row.line, what)
+        problem = (
+            f"missing column {missing_names}; the row must have {needed}, or {DURATION} for a job without a profile"
+        )
+        raise bad_line(row.path, 1 if DURATION not in row.values else row.line, problem)
     application = intern(row.text("application"))
     batch_size = row.integer("batch_size")
     num_replicas = row.integer("num_replicas")
@@ -274,7 +282,8 @@ def write_workload(workload: Workload, path: Path) -> None:
 
     Raise InvalidInputError if a name of a job in `after`, or of a GPU type, has a semicolon, or a job has a plan.
     """
-    if planned := next((job for job in workload.jobs if job.plan is not None), None):
+    planned = next((job for job in workload.jobs if job.plan is not None), None)
+    if planned:
         raise workload.error(planned, "the job has a plan of batch sizes, which a workload file cannot have")
     defaults = {field.name: field.default for field in fields(Job)}
     options = [
@@ -299,10 +308,11 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     if not isinstance(value, tuple):
         return "" if value is None else value
     if name.endswith("speeds"):
-        texts = [f"{what}:{float(speed)!r}" for what, speed in value]
+        texts = [f"{key}:{float(speed)!r}" for key, speed in value]
     else:
         texts = [repr(float(time)) for time in value] if name == "stages" else list(value)
-    if wrong := [text for text in texts if ";" in text]:
+    wrong = [text for text in texts if ";" in text]
+    if wrong:
         raise workload.error(job, f"{name} has {wrong[0]!r}, must have names without a semicolon in a file")
     # A semicolon at the end turns a text that contains a space into one name.
     return ";".join(texts) + (";" if len(texts) == 1 and texts[0].split() != texts else "")

@@ -71,7 +71,8 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
     instances = row.count("inst_num", at_least=1)
     if instances * per_instance > MAX_GPUS:
         raise row.error("inst_num", f"a number of instances that need at most {MAX_GPUS:g} GPUs")
-    start, end = row.instant("start_time"), row.instant("end_time")
+    start = row.instant("start_time")
+    end = row.instant("end_time")
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)
     return LogJob(
@@ -114,7 +115,8 @@ class PaiFormat(TableFormat):
             try:
                 if isinstance(row, BadRowError):
                     raise row
-                user, status = row.word("user"), row.one_of("status", PAI_STATES)
+                user = row.word("user")
+                status = row.one_of("status", PAI_STATES)
                 if row.has("start_time"):
                     jobs[row.name("job_name")] = _Submission(user and intern(user), status, row.instant("start_time"))
             except BadRowError as error:
@@ -156,7 +158,8 @@ def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
     """Return a job from its task and its row in the job table."""
-    if (job := jobs.get(name)) is None:
+    job = jobs.get(name)
+    if job is None:
         return task._replace(job=name, oddities=(*task.oddities, f"a job that is not in {PAI_JOB_TABLE}"))
     wait = task.submitted - job.time
     return task._replace(
@@ -178,7 +181,8 @@ def _parse_openb(row: LogRow) -> LogJob | Dropped:
         return row.dropped(Reason.NEVER_RAN)
     if not row.has("deletion_time"):
         return row.dropped(Reason.NO_END)
-    submitted, start = row.instant("creation_time"), row.instant("scheduled_time")
+    submitted = row.instant("creation_time")
+    start = row.instant("scheduled_time")
     end = row.instant("deletion_time")
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)

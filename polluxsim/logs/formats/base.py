@@ -268,9 +268,11 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     the gang is unknown. Nodes, instances, CPUs and memory are added. `extras` names the extra columns of both.
     """
     durations = [job.duration for job in (first, part) if job.duration is not None]
-    oddities, values = [*first.oddities, *part.oddities], list(first.extras)
+    oddities = [*first.oddities, *part.oddities]
+    values = list(first.extras)
     for column, name in enumerate(extras):
-        one, other = first.extras[column], part.extras[column]
+        one = first.extras[column]
+        other = part.extras[column]
         if name in ADDED:
             numbers = [value for value in (one, other) if isinstance(value, int | float)]
             values[column] = sum(numbers) if numbers else None

@@ -58,7 +58,8 @@ class _Window:
         yield from self._list()
         while self._next() == "[":
             yield from self._list()
-        if mark := self._next():
+        mark = self._next()
+        if mark:
             raise self._error(f"the list has ended, but the file goes on; found {mark!r}")
 
     def objects_of(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
@@ -66,7 +67,8 @@ class _Window:
         yield from self._document(key)
         while self._next() == "{":
             yield from self._document(key)
-        if mark := self._next():
+        mark = self._next()
+        if mark:
             raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
 
     def _document(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
@@ -108,7 +110,8 @@ class _Window:
         """Move to the next character that is not blank and return it; return "" at the end of the file."""
         while True:
             while self._at < len(self._text):
-                if (mark := self._text[self._at]) not in BLANKS:
+                mark = self._text[self._at]
+                if mark not in BLANKS:
                     return mark
                 self._line += mark == "\n"
                 self._at += 1
@@ -118,7 +121,8 @@ class _Window:
 
     def _expect(self, mark: str, allowed: str) -> None:
         """Move past a mark; if another character is next, raise an error with the words of `allowed`."""
-        if (found := self._next()) != mark:
+        found = self._next()
+        if found != mark:
             what = f"expected {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
             raise self._error(what)
         self._at += 1
@@ -225,7 +229,8 @@ class JsonRow(PlacedRow):
         if value is None or value in ("None", ""):
             return None
         if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
-            zoned, local = "with its zone, like 2024-01-01T00:00:00Z", "like 2017-10-02 08:00:00, or None"
+            zoned = "with its zone, like 2024-01-01T00:00:00Z"
+            local = "like 2017-10-02 08:00:00, or None"
             raise self.error(key, f"a time {zoned if self.zone is None else local}")
         return seconds
 

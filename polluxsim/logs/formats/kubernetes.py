@@ -66,7 +66,8 @@ def owner_of(metadata: JsonRow) -> str | None:
 
 def instant(row: JsonRow, key: str) -> float:
     """Return a time that must be there [s since 1970-01-01 UTC]."""
-    if (seconds := row.time(key)) is None:
+    seconds = row.time(key)
+    if seconds is None:
         raise row.error(key, "a time like 2024-01-01T00:00:00Z")
     return seconds
 
@@ -107,9 +108,12 @@ POD = ApiKind("Pod", "", "Kubernetes")
 
 def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
     """Return the job of a Workload that ended, or drop the object."""
-    if reason := WORKLOAD.differs(row):
+    reason = WORKLOAD.differs(row)
+    if reason:
         return row.dropped(reason)
-    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    metadata = row.child("metadata")
+    spec = row.child("spec")
+    status = row.child("status")
     asked = asked_for(spec, status.child("admission"))
     resources = asked.resources
     num_gpus = resources.gpus_of(units)
@@ -124,7 +128,8 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
     if finished is None:
         return row.dropped(Reason.NO_END)
     submitted = instant(metadata, "creationTimestamp")
-    start, end = instant(admitted, "lastTransitionTime"), instant(finished, "lastTransitionTime")
+    start = instant(admitted, "lastTransitionTime")
+    end = instant(finished, "lastTransitionTime")
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
@@ -218,7 +223,8 @@ def asked_for(spec: JsonRow, admission: JsonRow) -> Asked:
     The admission states the resources that the workload got, if it was admitted.
     """
     given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
-    pod_sets, flavors = [], set[str]()
+    pod_sets = []
+    flavors = set[str]()
     for podset in spec.children("podSets"):
         count = podset.count("count") if podset.has("count") else 1
         assignment = given.get(podset.word("name") or "main")
@@ -272,7 +278,8 @@ class VolcanoFormat(Format):
 
         The file is read twice, because a Job may follow its PodGroup.
         """
-        jobs, priorities = dict[str, _VolcanoJob](), dict[str, float]()
+        jobs = dict[str, _VolcanoJob]()
+        priorities = dict[str, float]()
         for row in json_rows(path, LIST, None):
             try:
                 _note(row, jobs, priorities)
@@ -347,12 +354,15 @@ def _parse_volcano(
         _note(row, {}, {})  # raises the error of a bad object
         known = {"Job": "Volcano Job, counted with its PodGroup", "PriorityClass": "priority class"}
         return row.dropped(known.get(kind, f"a {kind}, neither a PodGroup nor a Job"))
-    if reason := POD_GROUP.differs(row):
+    reason = POD_GROUP.differs(row)
+    if reason:
         return row.dropped(reason)
-    metadata, spec = row.child("metadata"), row.child("spec")
+    metadata = row.child("metadata")
+    spec = row.child("spec")
     resources = Resources.of(spec.child("minResources"))
     phase = row.child("status").word("phase")
-    owner, namespace = owner_of(metadata), metadata.word("namespace")
+    owner = owner_of(metadata)
+    namespace = metadata.word("namespace")
     job = None if owner is None else jobs.get(f"{namespace}/{owner}" if namespace else owner)
     has_minimum_only = job is not None and job.is_elastic
     if job is not None and job.resources.gpus_of(units) > resources.gpus_of(units):

@@ -125,6 +125,7 @@ def of_pod(spec: JsonRow) -> Resources:
     total = NOTHING
     for container in spec.children("containers"):
         resources = container.child("resources")
-        limits, requests = resources.child("limits"), resources.child("requests")
+        limits = resources.child("limits")
+        requests = resources.child("requests")
         total = total.plus(Resources.of(requests.part({**limits.values, **requests.values}, "")))
     return total

@@ -233,12 +233,14 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     if cells is None:
         raise bad_line(path, line, "the header's quotes do not match")
     names = [name.strip() for name in cells]
-    if reason := layout.explain(names):
+    reason = layout.explain(names)
+    if reason:
         raise bad_line(path, line, reason)
     if len(set(names)) != len(names):
         raise bad_line(path, line, "the header has a column name twice")
     groups = (*((name,) for name in layout.columns), *layout.alternatives)
-    if missing := [" or ".join(map(repr, group)) for group in groups if not set(group) & set(names)]:
+    missing = [" or ".join(map(repr, group)) for group in groups if not set(group) & set(names)]
+    if missing:
         found = ", ".join(map(repr, names))
         shown = found if len(found) <= 200 else found[:197] + "..."
         separator = other_separator(names)
@@ -293,7 +295,8 @@ def _joined(cells: list[str], header: list[str], layout: Layout) -> list[str] | 
         return _joined_lists(cells, len(header))
     if layout.quoted or len(free) != 1:
         return None
-    start, end = free[0], free[0] + extra + 1
+    start = free[0]
+    end = free[0] + extra + 1
     text = layout.delimiter.join(cells[start:end])
     return [*cells[:start], text, *cells[end:]]
 

@@ -72,7 +72,9 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
         return row.dropped(Reason.NO_GPU if units == ONLY_GPUS else "nothing of what --unit names")
     if number > MAX_GPUS:
         raise row.error("Resource_List.ngpus", f"at most {MAX_GPUS:g}")
-    submitted, start, end = row.instant(submitted_key), row.instant("start"), row.instant("end")
+    submitted = row.instant(submitted_key)
+    start = row.instant("start")
+    end = row.instant("end")
     eligible = max(submitted, row.instant("etime")) if row.has("etime") else submitted
     if start == 0:
         return row.dropped(Reason.NEVER_RAN)

@@ -14,7 +14,8 @@ PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et
 
 
 def _parse_csv(row: LogRow) -> LogJob:
-    duration, num_gpus = row.seconds("duration"), row.within("num_gpus", 1, 1e6)
+    duration = row.seconds("duration")
+    num_gpus = row.within("num_gpus", 1, 1e6)
     same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
     return LogJob(
         place=row.place,
@@ -78,8 +79,11 @@ def _length(row: JsonRow, key: str) -> int:
 
 def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     """Return the job of an object, with the figures that studies of Philly derive from its attempts."""
-    job_id, user, tenant = row.text("jobid"), row.text("user"), row.text("vc")
-    status, submitted = row.one_of("status", STATUSES), row.time("submitted_time")
+    job_id = row.text("jobid")
+    user = row.text("user")
+    tenant = row.text("vc")
+    status = row.one_of("status", STATUSES)
+    submitted = row.time("submitted_time")
     attempts = list(map(_attempt, row.children("attempts", is_required=True)))
     runs = [(attempt.num_gpus, attempt.duration or 0.0) for attempt in attempts]
     usable = [(gpus, duration) for gpus, duration in runs if gpus > 0 and duration > 0]
@@ -87,7 +91,8 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
         return row.dropped("no submission time")
     if not usable:
         return row.dropped(_why_unusable(attempts))
-    start, end = attempts[0].start, attempts[-1].end
+    start = attempts[0].start
+    end = attempts[-1].end
     delay = None if start is None else start - submitted
     has_hole = any(attempt.duration is None for attempt in attempts)
     oddities = {

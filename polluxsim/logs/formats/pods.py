@@ -77,9 +77,12 @@ class _Pod(NamedTuple):
 
 def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
     """Return a pod that ended, or drop the object."""
-    if reason := POD.differs(row):
+    reason = POD.differs(row)
+    if reason:
         return row.dropped(reason)
-    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    metadata = row.child("metadata")
+    spec = row.child("spec")
+    status = row.child("status")
     resources = of_pod(spec)
     num_gpus = resources.gpus_of(units)
     if num_gpus == 0:
@@ -96,7 +99,9 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
     name = job = name_with_namespace(metadata)
     if group is not None:
         job = f"{namespace}/{group}" if namespace else group
-    created, start, end = instant(metadata, "creationTimestamp"), min(starts), max(ends)
+    created = instant(metadata, "creationTimestamp")
+    start = min(starts)
+    end = max(ends)
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)
     return _Pod(row.place, name, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
@@ -104,7 +109,8 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
 
 def _runs(status: JsonRow) -> tuple[list[float], list[float]]:
     """Return the starts and the ends of the containers of a pod, with those of earlier tries [s]."""
-    starts, ends = list[float](), list[float]()
+    starts = list[float]()
+    ends = list[float]()
     for container in status.children("containerStatuses"):
         for key in ("state", "lastState"):
             for kind in ("terminated", "running"):
@@ -124,13 +130,15 @@ def _first_of(run: Sequence[_Pod]) -> _Pod:
 def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
     """Return the job of the pods of one run."""
     first = _first_of(run)
-    created, end = min(pod.created for pod in run), max(pod.end for pod in run)
+    created = min(pod.created for pod in run)
+    end = max(pod.end for pod in run)
     resources = run[0].resources
     for pod in run[1:]:
         resources = resources.plus(pod.resources)
     statuses = [pod.status for pod in run]
     has_failed = JobStatus.FAILED in statuses
-    metadata, spec = first.row.child("metadata"), first.row.child("spec")
+    metadata = first.row.child("metadata")
+    spec = first.row.child("spec")
     nodes = {pod.row.child("spec").word("nodeName") for pod in run}
     return LogJob(
         place=first.place,

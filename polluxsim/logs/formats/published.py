@@ -29,7 +29,8 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
     """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
-    submitted, start = row.time("submit_time"), row.time("start_time")
+    submitted = row.time("submit_time")
+    start = row.time("start_time")
     end = row.time("end_time") if row.has("end_time") else None
     return LogJob(
         place=row.place,
@@ -46,13 +47,15 @@ def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), te
 
 
 def _parse_seren(row: LogRow) -> LogJob | Dropped:
-    if reason := _why_dropped(row):
+    reason = _why_dropped(row)
+    if reason:
         return row.dropped(reason)
     return _ended_job(row, row.seconds("duration"), (row.word("type"),))
 
 
 def _parse_kalos(row: LogRow) -> LogJob | Dropped:
-    if reason := _why_dropped(row):
+    reason = _why_dropped(row)
+    if reason:
         return row.dropped(reason)
     row.seconds("duration")  # only checked: it counts from the submission, and the time on GPUs from the start
     duration = row.time("end_time") - row.time("start_time")
@@ -82,7 +85,8 @@ HELIOS_COLUMNS = (
 
 
 def _parse_helios(row: LogRow) -> LogJob | Dropped:
-    if reason := _why_dropped(row, needs_end=False):
+    reason = _why_dropped(row, needs_end=False)
+    if reason:
         return row.dropped(reason)
     return _ended_job(row, row.seconds("duration"), tenant=row.word("vc"))
 
@@ -103,7 +107,8 @@ HELIOS = TableFormat(
 
 
 def _parse_itp(row: LogRow) -> LogJob | Dropped:
-    if (num_gpus := row.gpus("num_gpu")) == 0:
+    num_gpus = row.gpus("num_gpu")
+    if num_gpus == 0:
         return row.dropped("no GPU")
     return LogJob(
         place=row.place,

@@ -94,12 +94,16 @@ def _number_or_blank(row: JsonRow, key: str) -> str:
 
 def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
     """Return the id of a job in the form of `JOB_ID`."""
-    if first := _number_or_blank(het, "job_id"):
+    first = _number_or_blank(het, "job_id")
+    if first:
         return f"{first}+{scalar(het, 'job_offset') or 0}"
-    if first := _number_or_blank(array, "job_id"):
-        if task := scalar(array, "task_id"):
+    first = _number_or_blank(array, "job_id")
+    if first:
+        task = scalar(array, "task_id")
+        if task:
             return f"{first}_{task}"
-        if tasks := scalar(array, "task"):
+        tasks = scalar(array, "task")
+        if tasks:
             return f"{first}_[{tasks}]"
     return scalar(row, "job_id")
 

@@ -48,7 +48,9 @@ class PlainRows:
     def __init__(self, path: Path, table: Table, zone: tzinfo | None, units: Sequence[Unit]) -> None:
         """`zone` is the zone of times that state none; `units` are what counts as GPUs."""
         header = table.header
-        self._path, self._layout, self._header = path, table.layout, header
+        self._path = path
+        self._layout = table.layout
+        self._header = header
         self._file = path.name
         self._zone = zone
         self._units = units
@@ -99,7 +101,9 @@ class PlainRows:
 
     def _job(self, line: int, cells: list[str], kind: Kind, start: float) -> LogJob | None:
         """Return the job of a row with GPUs and a start; None if the row is not plain."""
-        submit_text, eligible_text, end_text = cells[self._submit], cells[self._eligible], cells[self._end]
+        submit_text = cells[self._submit]
+        eligible_text = cells[self._eligible]
+        end_text = cells[self._end]
         submitted = read_time(submit_text, self._zone)
         if submitted is None:
             return None

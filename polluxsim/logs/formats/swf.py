@@ -46,7 +46,8 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     status = _known(row, "status")
     if status in PARTIAL:
         return row.dropped("part of a job between two checkpoints, counted with the whole job")
-    duration, wait = _known(row, "run_time"), _known(row, "wait_time")
+    duration = _known(row, "run_time")
+    wait = _known(row, "wait_time")
     if duration is None:
         is_started = wait is not None and status != CANCELLED
         return row.dropped("ran for an unknown time" if is_started else Reason.NEVER_RAN)
@@ -54,7 +55,8 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     if not processors:
         return row.dropped("no number of processors")
     submitted = row.instant("submit_time")
-    queue, partition = _number(row, "queue"), _number(row, "partition")
+    queue = _number(row, "queue")
+    partition = _number(row, "partition")
     return LogJob(
         place=row.place,
         job=row.name("job_number"),

@@ -111,7 +111,8 @@ class _Mapped:
 
         An entry like gres/gpu:a100=4 counts under the name before its type, unless the list has an entry without type.
         """
-        untyped, typed = dict[str, float](), dict[str, float]()
+        untyped = dict[str, float]()
+        typed = dict[str, float]()
         for part in self.row.values[source.column].split(","):
             name, equals, text = (word.strip() for word in part.partition("="))
             base = name.partition(":")[0]
@@ -242,7 +243,8 @@ def _times(mapped: _Mapped, duration: float | None) -> Times:
     submitted = mapped.time("submit")
     if submitted is None:
         raise mapped.row.error(mapped.columns["submit"].column, "a time")
-    start, end = mapped.time("start", submitted), mapped.time("end", submitted)
+    start = mapped.time("start", submitted)
+    end = mapped.time("end", submitted)
     eligible = mapped.time("eligible", submitted)
     wait = mapped.seconds("wait")
     if wait is not None and "start" not in mapped.columns:
@@ -311,7 +313,8 @@ class MappedTable(Format):
                         f"{allowed_among(column, names)}"
                     )
         mapped = {key: Source(key) for key in KEYS if key in names} | mapped
-        if missing := [key for key in NEEDED if key not in mapped]:
+        missing = [key for key in NEEDED if key not in mapped]
+        if missing:
             raise InvalidInputError(
                 f"{path}: no column is mapped to {missing[0]}, which every job needs; "
                 f"add {missing[0]}=COLUMN to --columns with one of {listed(names)}"
@@ -423,7 +426,8 @@ def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadR
 
 def _flat(path: Path, line: int, values: dict[str, object], zone: tzinfo | None) -> LogRow | BadRowError:
     """Return an object as a row of texts. The column of a value in an inner object is its path, like spec.queue."""
-    cells, stack = dict[str, str](), list(values.items())
+    cells = dict[str, str]()
+    stack = list(values.items())
     while stack:
         name, value = stack.pop()
         if isinstance(value, dict):

@@ -37,7 +37,8 @@ def consistent_times(times: Times, duration: float | None, moments: Callable[[],
         return times
     for combination in product(*moments()):
         instants = iter(combination)
-        submitted, eligible = next(instants), next(instants)
+        submitted = next(instants)
+        eligible = next(instants)
         start = None if times.start is None else next(instants)
         end = None if times.end is None else next(instants)
         other = Times(submitted, eligible, start, end)
@@ -99,7 +100,8 @@ def _start_of_hour(text: str, zone: tzinfo, fold: int) -> float | None:
         return None
     try:
         first = datetime.fromisoformat(f"{text}:00:00").replace(tzinfo=zone, fold=fold)
-        begin, end = first.timestamp(), first.replace(minute=59, second=59).timestamp()
+        begin = first.timestamp()
+        end = first.replace(minute=59, second=59).timestamp()
     except (ValueError, OverflowError):
         return None
     return begin if end - begin == 3599 else None

@@ -112,7 +112,8 @@ class AntMan(Policy):
         started: dict[JobId, Gpus] = {}
         self._resolve_deadlocks(view)
         for job in sorted(view.waiting, key=_is_guest):
-            if len(found_gpus := self._found(view, gpus, job)) == job.num_replicas:
+            found_gpus = self._found(view, gpus, job)
+            if len(found_gpus) == job.num_replicas:
                 started[job.job_id] = found_gpus
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:

@@ -302,7 +302,8 @@ def _reason(
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float(cost - costs[best])
     free = _idle(programme, np.delete(chosen, row))
-    if len(fitting := np.flatnonzero((programme.gpus > gpus) & (programme.gpus <= free) & (costs >= cost))):
+    fitting = np.flatnonzero((programme.gpus > gpus) & (programme.gpus <= free) & (costs >= cost))
+    if len(fitting):
         idle = int(fitting[np.argmax(without_restart[fitting])])
         numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
     other_rows = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
