@@ -186,7 +186,8 @@ def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
             Quotas({"vision": 4}),
             "owner",
             120.0,
-            "No GPU is idle, and its queue may get 0 more. Its queue now holds 0 GPUs and has a quota of 0",
+            "No GPU is idle. Beyond the GPUs that it holds, its queue may take at most 0. "
+            "Its queue now holds 0 GPUs and has a quota of 0",
         ),
         (FairQueues(), "owner", 120.0, "Its queue has used 0.0667 GPU-hours per unit of weight"),
     ],

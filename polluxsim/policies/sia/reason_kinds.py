@@ -66,7 +66,8 @@ BEST_CONFIGURATION = ReasonKind(
 )
 RESTART_NOT_WORTH = ReasonKind(
     "restart-not-worth",
-    f"{_HAS}. [is_best=1?This is its best configuration: without the restart, it would be worth {{best:.3g}}"
+    f"{_HAS}. [is_best=1?This is the best configuration that it may have now: without the restart, it would be worth "
+    "{best:.3g}"
     "|{best:label} would be worth {best:.3g}, but the restart would leave only {restart_factor:.2f} of that].",
     meaning="A better configuration is not worth a restart.",
     excuses_waiting=gains_less_than_it_waits,

@@ -197,8 +197,8 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
 
 
 _DUE = (
-    "It is expected to train for another {remaining_time:clock}[weight>1?. It is late by its fair time, so its utility "
-    "counts {weight:.3g} times in the plan]. In this round, "
+    "It is expected to train for another {remaining_time:clock}[weight>1?. It is expected to end after its fair "
+    "time, so its utility counts {weight:.3g} times in the plan]. In this round, "
     "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
     "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
     "planned GPU rounds, {rank:.3g} for this job]"

@@ -60,7 +60,7 @@ PREEMPTED = ReasonKind(
 NO_QUOTA_LEFT = ReasonKind(
     "no-quota-left",
     "The job needs {gpus_needed:GPU}. [gpus_free=0?No GPU is|{gpus_free:GPU} [gpus_free=1?is|are]] idle"
-    f"{NOT_TOGETHER}, and its queue may get {{gpus_available}} more. {QUOTA}",
+    f"{NOT_TOGETHER}. Beyond the GPUs that it holds, its queue may take at most {{gpus_available}}. {QUOTA}",
     _UNITS,
     "The quotas or the idle GPUs do not suffice for a job.",
     excuses_waiting=exceeds_quota,
