@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.policies.packed_cluster import add, fit, parts_of, reservation
+from tests.policies import packed_cluster
 
 
 class Job(NamedTuple):
@@ -52,39 +52,8 @@ def may_start(job: Job, running: list[Job], limits: list[Limits]) -> bool:
 
 def start_times(jobs: list[Job], sizes: list[int], limits: list[Limits], *, backfill: bool) -> list[int]:
     """Return the start of each job [s] on nodes with the given GPUs."""
-    free = list(sizes)
-    parts = [parts_of(job.gpus, sizes) for job in jobs]
-    starts: dict[int, int] = {}
-    running: dict[int, dict[int, int]] = {}  # GPUs by node of each running job
-    time = 0
-    while len(starts) < len(jobs):
-        for number in [number for number in running if starts[number] + jobs[number].duration <= time]:
-            add(free, running.pop(number), 1)
-        head = None  # start and free GPUs of the reservation
-        for number, job in enumerate(jobs):
-            if number in starts or job.submit > time:
-                continue
-            if not may_start(job, [jobs[other] for other in running], limits):
-                continue
-            chosen = fit(parts[number], free)
-            if head is not None:
-                reserved_start, spare = head
-                if time + job.limit > reserved_start:
-                    chosen = fit(parts[number], [min(pair) for pair in zip(free, spare, strict=True)])
-                    if chosen is not None:
-                        add(spare, chosen, -1)
-            elif chosen is None:
-                if not backfill:
-                    break
-                ends = {other: starts[other] + jobs[other].limit for other in running}
-                head = reservation(time, parts[number], free, ends, running)
-                continue
-            if chosen is not None:
-                starts[number] = time
-                running[number] = chosen
-                add(free, chosen, -1)
-        # Between arrivals and ends, no further job may start: a later start only ends later.
-        ends_now = [starts[number] + jobs[number].duration for number in running]
-        times = [moment for moment in (*ends_now, *(job.submit for job in jobs)) if moment > time]
-        time = min(times, default=time)
-    return [starts[number] for number in range(len(jobs))]
+
+    def may_start_beside(number: int, running: list[int]) -> bool:
+        return may_start(jobs[number], [jobs[other] for other in running], limits)
+
+    return packed_cluster.start_times(jobs, sizes, backfill=backfill, allows=may_start_beside)

@@ -9,6 +9,7 @@ reserved GPUs free.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -47,8 +48,8 @@ def add(free: list[int], chosen: dict[int, int], sign: int) -> None:
         free[node] += sign * gpus
 
 
-def start_times(jobs: list[Job], sizes: list[int], *, backfill: bool) -> list[int]:
-    """Return the start of each job [s] on nodes with the given GPUs."""
+def start_times(jobs: list[Job], sizes: list[int], *, backfill: bool, allows: Callable = lambda *_: True) -> list[int]:
+    """Return the start of each job [s]. `allows` gets the number of a job and those of the running jobs."""
     free = list(sizes)
     parts = [parts_of(job.gpus, sizes) for job in jobs]
     starts: dict[int, int] = {}
@@ -59,7 +60,7 @@ def start_times(jobs: list[Job], sizes: list[int], *, backfill: bool) -> list[in
             add(free, running.pop(number), 1)
         head = None  # start and free GPUs of the reservation
         for number, job in enumerate(jobs):
-            if number in starts or job.submit > time:
+            if number in starts or job.submit > time or not allows(number, [*running]):
                 continue
             chosen = fit(parts[number], free)
             if head is not None:
