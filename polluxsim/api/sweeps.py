@@ -22,7 +22,7 @@ from polluxsim.look.plot.style import Drawing
 from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.folders import SWEEP_FILE, run_folders
-from polluxsim.run.composing import MOST_RUNS, check_size
+from polluxsim.run.swept_values import MOST_RUNS, check_size
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import frame_of_entries

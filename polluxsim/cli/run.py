@@ -27,7 +27,7 @@ from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 from polluxsim.run.remembered import FOLDERS, Memory
-from polluxsim.run.spec import OneRun, RunSpec, SweptRuns
+from polluxsim.run.spec import Described, OneRun, RunSpec
 
 SEARCH_PATH = "hydra.searchpath="  # beginning of the override that names folders of configurations
 
@@ -175,7 +175,7 @@ def run(arguments: Sequence[str]) -> None:
             check_any_ran({folder: info_of(folder) for folder in make_sweep(described)})
 
 
-def _described(options: Namespace, overrides: Sequence[str]) -> OneRun | SweptRuns:
+def _described(options: Namespace, overrides: Sequence[str]) -> Described:
     """Return the run or the sweep that a command line describes, perhaps as an earlier process has composed it."""
     memory = Memory(overrides, options.config_name)
     if not options.multirun:

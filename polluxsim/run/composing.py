@@ -7,8 +7,6 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice, product
-from math import prod
 from pathlib import Path
 from string import Template
 from threading import RLock
@@ -23,7 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString, Transformer
+from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.initialize import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -37,7 +35,6 @@ from polluxsim.run.configurations import (
     CONFIG_NAME,
     NULL,
     as_hydra_takes,
-    has_settings,
     is_group,
     searched_first,
     user_folders,
@@ -46,21 +43,25 @@ from polluxsim.run.configurations import (
 from polluxsim.run.hydra_errors import composing_error, hydra_in_words, several, unresolved
 from polluxsim.run.spec import (
     LAUNCHERS,
+    Described,
     Launcher,
     OneRun,
     PlannedRun,
     RunSpec,
+    Search,
+    SearchedRuns,
+    SweepPlace,
     SweptRuns,
     as_plain,
     check_names,
     plain_value,
     settled,
 )
+from polluxsim.run.swept_values import combinations, search_space
 
 VERSION_BASE = "1.3"
 
 MOST_CONFIGURATIONS = 200  # largest number of composed configurations that are remembered
-MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in ranges
 
 START_TIME = "${now:"  # beginning of the start time in the pattern of a folder
 
@@ -296,7 +297,7 @@ def values_of(settings: Iterable[str]) -> dict[str, Any]:
     return {item.key_or_group: item.value() for item in parsed}
 
 
-def read_command(overrides: Sequence[str], *, is_sweep: bool, name: str = CONFIG_NAME) -> OneRun | SweptRuns:
+def read_command(overrides: Sequence[str], *, is_sweep: bool, name: str = CONFIG_NAME) -> Described:
     """Return the run or the sweep that the overrides of a command line describe.
 
     A configuration may ask for a sweep with `hydra.mode`. Raise InvalidConfigError if an override is invalid.
@@ -350,71 +351,71 @@ def _ignored(config: DictConfig) -> list[str]:
     return sentences
 
 
-def _sweep(config: DictConfig, task: Sequence[str], loader: ConfigLoader, name: str) -> SweptRuns:
-    """Return the runs of a sweep. `config` is the configuration of the whole sweep, and `task` has its overrides."""
+def _sweep(config: DictConfig, task: Sequence[str], loader: ConfigLoader, name: str) -> SweptRuns | SearchedRuns:
+    """Return the runs of a sweep, or a search for the best ones.
+
+    `config` is the configuration of the whole sweep, and `task` has its overrides.
+    """
     sweeper = str(config.hydra.runtime.choices["hydra/sweeper"])
-    if sweeper not in ("resumable", "basic"):
+    if sweeper not in ("resumable", "basic", "optuna"):
         raise InvalidConfigError(
-            f"hydra/sweeper={sweeper} is not supported; leave it out, and name the values, as in policy.p=-1,-10"
+            f"hydra/sweeper={sweeper} is not supported; leave it out for all combinations, or choose optuna"
         )
-    settings = config.hydra.sweeper
+    settings: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
     check("workers", settings.get("workers"), PositiveInt | None)
     swept = [f"{setting}={values}" for setting, values in (settings.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
-    plan = _combinations(parser.parse_overrides(as_hydra_takes([*swept, *task])))
+    overrides = parser.parse_overrides(as_hydra_takes([*swept, *task]))
     HydraConfig.instance().set_config(config)
-    folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
-    # Unresolved, because each run has another ${seed}.
-    common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
-    composer = Composer((), common, name)
-    runs = []
-    for number, overrides in enumerate(plan):
-        composed_run = composer.configuration(overrides, loader)
-        OmegaConf.copy_cache(from_config=config, to_config=composed_run)  # one start time for all runs
-        with open_dict(composed_run):
-            composed_run.hydra.job.id = composed_run.hydra.job.num = number
-        HydraConfig.instance().set_config(composed_run)
-        subfolder = str(OmegaConf.select(composed_run, "hydra.sweep.subdir"))
-        runs.append(PlannedRun(tuple(overrides), _spec_of(composed_run), subfolder))
-    HydraConfig.instance().set_config(config)
-    return SweptRuns(
-        runs, folder, _launcher_of(config), settings.get("workers"), settings.get("cache"), OmegaConf.to_yaml(config),
-        tuple(_ignored(config)),
-    )  # fmt: skip
+    place = SweepPlace(
+        folder=Path(str(OmegaConf.select(config, "hydra.sweep.dir"))),
+        launcher=_launcher_of(config),
+        workers=settings.get("workers"),
+        cache=settings.get("cache"),
+        text=OmegaConf.to_yaml(config),
+    )
+    without_effect = tuple(_ignored(config))
+    planner = _Planner(config, name)
+    if sweeper == "optuna":
+        search = Search.from_settings(settings)
+        fixed, space = search_space(overrides)
+        return SearchedRuns(place, search, fixed, space, planner.plan, without_effect)
+    runs = planner.planned(combinations(overrides), loader)
+    return SweptRuns(place, runs, without_effect)
 
 
-def _combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
-    """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
-    values = {override.get_key_element(): list(islice(_values(override), MOST_RUNS + 1)) for override in overrides}
-    check_size(prod(map(len, values.values())))
-    return list(product(*values.values()))
+class _Planner:
+    """Composes the runs of one sweep from their overrides.
 
+    The runs have one start time, that of the sweep, and are numbered in the order in which they are planned.
+    """
 
-def check_size(num_runs: int) -> None:
-    """Raise InvalidConfigError if a sweep has too many runs."""
-    if num_runs > MOST_RUNS:
-        raise InvalidConfigError(f"the sweep has more than {MOST_RUNS} runs, must have at most {MOST_RUNS}")
+    def __init__(self, config: DictConfig, name: str) -> None:
+        self._sweep = config
+        # Unresolved, because each run has another ${seed}.
+        common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
+        self._composer = Composer((), common, name)
+        self._num_planned = 0
 
+    def plan(self, combined: Iterable[Sequence[str]]) -> list[PlannedRun]:
+        """Return the runs with some overrides, outside a block of `_hydra`."""
+        with _hydra() as loader:
+            return self.planned(combined, loader)
 
-def _values(override: Override) -> Iterator[str]:
-    """Yield each value of an override as an override."""
-    name = override.get_key_element()
-    if override.is_delete() and is_group(override.key_or_group):
-        yield f"{override.key_or_group}=null"
-        return
-    if not override.is_sweep_override():
-        yield f"{name}={override.get_value_element_as_str()}"
-        return
-    if not override.is_discrete_sweep():
-        raise ConfigCompositionException(f"{override.input_line}: an interval, must be values, range(…) or glob(…)")
-    for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str):
-        yield f"{name}={value}"
-
-
-def _as_policy(value: Any) -> str:
-    """Return a policy as its user wrote it: one with settings is quoted, as Hydra's grammar would not take it."""
-    is_quoted = isinstance(value, QuotedString) and has_settings(value.text)
-    return value.text if is_quoted else Transformer.str(value)
+    def planned(self, combined: Iterable[Sequence[str]], loader: ConfigLoader) -> list[PlannedRun]:
+        """Return the runs with some overrides, within a block of `_hydra`."""
+        runs = []
+        for overrides in combined:
+            composed_run = self._composer.configuration(overrides, loader)
+            OmegaConf.copy_cache(from_config=self._sweep, to_config=composed_run)
+            with open_dict(composed_run):
+                composed_run.hydra.job.id = composed_run.hydra.job.num = self._num_planned
+            HydraConfig.instance().set_config(composed_run)
+            subfolder = str(OmegaConf.select(composed_run, "hydra.sweep.subdir"))
+            runs.append(PlannedRun(tuple(overrides), _spec_of(composed_run), subfolder))
+            self._num_planned += 1
+        HydraConfig.instance().set_config(self._sweep)
+        return runs
 
 
 def chosen_launcher(words: Sequence[str], config_dirs: Sequence[Path], folder: Path) -> Launcher:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isnan
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.shipped import shipped
+from polluxsim.common.values import OneOf, PositiveInt, check
 from polluxsim.common.written import settings_as_declared
 from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import JobId
@@ -293,13 +294,78 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class SweptRuns:
-    """A command line that describes a sweep."""
+class SweepPlace:
+    """Where the runs of a sweep are made and written."""
 
-    runs: Sequence[PlannedRun]
     folder: Path
     launcher: Launcher
     workers: int | None  # number of processes on this machine
     cache: str | None  # folder of finished runs that are copied instead of made
     text: str  # the configuration of the sweep in YAML
+
+
+@dataclass(frozen=True)
+class SweptRuns:
+    """A command line that describes a sweep over all combinations of values."""
+
+    place: SweepPlace
+    runs: Sequence[PlannedRun]
     without_effect: tuple[str, ...]  # settings of Hydra that have no effect
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values, as overrides write them, of which a search chooses one."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from `low` to `high`, both included, of which a search chooses one."""
+
+    low: float
+    high: float
+    is_whole: bool = False
+    is_logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a search chooses its trials, and what it looks for."""
+
+    metric: str  # column of the table of the sweep
+    direction: Literal["minimize", "maximize"]
+    num_trials: PositiveInt
+    num_at_once: PositiveInt  # trials that the sampler proposes before it learns their metrics
+    sampler: Mapping[str, Any]  # `_target_`, a class of `optuna.samplers`, and its parameters
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Search:
+        """Return a search from the settings of `hydra/sweeper=optuna`. Raise InvalidConfigError if one is invalid."""
+        check("hydra.sweeper.n_trials", settings["n_trials"], PositiveInt)
+        check("hydra.sweeper.n_jobs", settings["n_jobs"], PositiveInt)
+        check("hydra.sweeper.direction", settings["direction"], Annotated[str, OneOf("minimize", "maximize")])
+        return cls(
+            metric=str(settings["metric"]),
+            direction=settings["direction"],
+            num_trials=settings["n_trials"],
+            num_at_once=settings["n_jobs"],
+            sampler=settings["sampler"],
+        )
+
+
+@dataclass(frozen=True)
+class SearchedRuns:
+    """A command line that describes a search for the best values."""
+
+    place: SweepPlace
+    search: Search
+    fixed: Sequence[str]  # overrides of all trials
+    space: Mapping[str, Choices | Interval]  # what the search chooses among, by setting
+    plan: Callable[[Iterable[Sequence[str]]], list[PlannedRun]]  # composes runs from their overrides
+    without_effect: tuple[str, ...]  # settings of Hydra that have no effect
+
+
+Described: TypeAlias = OneRun | SweptRuns | SearchedRuns
+"""What a command line describes."""

@@ -442,6 +442,12 @@ def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tu
     return unit, ["–" if value is None else write(value) for value in values]
 
 
+def value_text(metric: Metric, value: float) -> str:
+    """Return a value of a metric with its unit."""
+    unit, (text,) = _texts(metric, [value], 0.0)
+    return f"{text} {unit}".strip()
+
+
 def _largest_of(values: Sequence[float | None], least: float) -> float:
     """Return the largest of the known values, or `least` if it is larger."""
     largest = least

@@ -51,13 +51,13 @@ def test_one_module_composes() -> None:
     assert composers == ["composing.py"]
 
 
-def test_two_modules_import_hydra_or_omegaconf() -> None:
+def test_three_modules_import_hydra_or_omegaconf() -> None:
     users = {
         path.relative_to(ROOT / "polluxsim").as_posix()
         for path in (ROOT / "polluxsim").rglob("*.py")
         if any(name.partition(".")[0] in ("hydra", "omegaconf") for name in imported(path))
     }
-    assert users == {"run/composing.py", "run/hydra_errors.py"}
+    assert users == {"run/composing.py", "run/hydra_errors.py", "run/swept_values.py"}
 
 
 def test_the_part_of_hydra_that_fails_on_python_3_14_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_no_module_writes_the_arguments_of_the_process() -> None:
 
 def test_every_library_that_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    optional = [word for name in ("gym", "ray", "slurm") for word in project["optional-dependencies"][name]]
+    optional = [word for name in ("gym", "optuna", "ray", "slurm") for word in project["optional-dependencies"][name]]
     declared = {canonicalize_name(Requirement(word).name) for word in [*project["dependencies"], *optional]}
     modules = {name.partition(".")[0] for path in SOURCES for name in imported(path)}
     foreign = modules - set(sys.stdlib_module_names) - {"polluxsim", "hydra_plugins", "IPython"}

@@ -1,0 +1,89 @@
+"""Values that the overrides of a sweep stand for: all combinations of them, or a space in which a search chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from math import prod
+from typing import Any
+
+from hydra.core.override_parser.types import Override, QuotedString, Transformer
+from hydra.errors import ConfigCompositionException
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.run.configurations import has_settings, is_group
+from polluxsim.run.spec import Choices, Interval
+
+MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in ranges
+
+
+def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
+    """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
+    values = {
+        override.get_key_element(): list(islice(values_of_override(override), MOST_RUNS + 1)) for override in overrides
+    }
+    check_size(prod(map(len, values.values())))
+    return list(product(*values.values()))
+
+
+def check_size(num_runs: int) -> None:
+    """Raise InvalidConfigError if a sweep has too many runs."""
+    if num_runs > MOST_RUNS:
+        raise InvalidConfigError(f"the sweep has more than {MOST_RUNS} runs, must have at most {MOST_RUNS}")
+
+
+def values_of_override(override: Override) -> Iterator[str]:
+    """Yield each value of an override as an override."""
+    name = override.get_key_element()
+    if override.is_delete() and is_group(override.key_or_group):
+        yield f"{override.key_or_group}=null"
+        return
+    if not override.is_sweep_override():
+        yield f"{name}={override.get_value_element_as_str()}"
+        return
+    if not override.is_discrete_sweep():
+        raise ConfigCompositionException(f"{override.input_line}: an interval, must be values, range(…) or glob(…)")
+    for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str):
+        yield f"{name}={value}"
+
+
+def _as_policy(value: Any) -> str:
+    """Return a policy as its user wrote it: one with settings is quoted, as Hydra's grammar would not take it."""
+    is_quoted = isinstance(value, QuotedString) and has_settings(value.text)
+    return value.text if is_quoted else Transformer.str(value)
+
+
+def search_space(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Choices | Interval]]:
+    """Return the overrides that all trials of a search have, and the values among which it chooses, by setting.
+
+    Of a setting that is given twice, the last counts. Raise InvalidConfigError if there is nothing to choose.
+    """
+    last_overrides = {override.get_key_element(): override for override in overrides}
+    fixed: list[str] = []
+    space: dict[str, Choices | Interval] = {}
+    for name, override in last_overrides.items():
+        if not override.is_sweep_override():
+            fixed += values_of_override(override)
+        elif override.is_interval_sweep():
+            space[name] = _interval(override)
+        else:
+            texts = [text.removeprefix(f"{name}=") for text in islice(values_of_override(override), MOST_RUNS + 1)]
+            check_size(len(texts))
+            space[name] = Choices(tuple(texts))
+    if not space:
+        raise InvalidConfigError(
+            "the search has no values to choose among; give some, as in 'policy.p=interval(-10,1)' or policy.p=-1,-10"
+        )
+    return fixed, space
+
+
+def _interval(override: Override) -> Interval:
+    """Return the values between the ends of `interval(…)`, which are whole numbers in `int(interval(…))`."""
+    sweep: Any = override.value()
+    is_whole = isinstance(sweep.start, int) and isinstance(sweep.end, int)
+    if not sweep.start < sweep.end:
+        raise InvalidConfigError(f"{override.input_line}: the interval is empty; give the smaller end first")
+    is_logarithmic = "log" in sweep.tags
+    if is_logarithmic and sweep.start <= 0:
+        raise InvalidConfigError(f"{override.input_line}: a logarithmic interval must begin above 0")
+    return Interval(sweep.start, sweep.end, is_whole=is_whole, is_logarithmic=is_logarithmic)

@@ -1,0 +1,174 @@
+"""Search for the settings with the best metric: Optuna proposes the runs of a sweep, a few at a time.
+
+Optuna learns the metrics of its trials in the order in which it proposed them, and its samplers have a seed. So the
+same command proposes the same trials, and an interrupted search continues with the first run that is not finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import yaml
+
+from polluxsim.common.errors import InvalidConfigError, SweepError, did_you_mean
+from polluxsim.common.files import atomic_write
+from polluxsim.run.interrupt import SweepInterrupted
+from polluxsim.run.spec import Choices, Interval, RunSpec, Search, SearchedRuns
+from polluxsim.statistics.metric_lines import METRICS
+from polluxsim.studies.driver import CompletedSweep, complete_sweep, reserved
+from polluxsim.studies.launching import RunWorkers
+from polluxsim.studies.plan import Entry, entry_of
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+    from optuna.trial import Trial
+
+BEST = "optimization_results.yaml"  # file of the best trial, with the names that Hydra's sweeper of Optuna gives
+SAMPLERS = "optuna.samplers."  # the module of samplers
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """The best trial of a search."""
+
+    overrides: Mapping[str, str]  # values that the search chose, by setting
+    value: float  # of the metric
+    num_equal: int  # number of trials with this value
+    num_trials: int
+
+
+def search_runs(searched: SearchedRuns, workers: RunWorkers) -> tuple[CompletedSweep, BestTrial]:
+    """Make the trials of a search that are not finished; return all of them, and the best one.
+
+    The folder of the search gets the table of the trials, and a file with the best one. Raise InvalidConfigError if
+    Optuna is not installed or a setting is unknown, and SweepError if a run fails or has no value of the metric.
+    """
+    study = _new_study(searched.search)
+    folder = searched.place.folder
+    with reserved(folder):
+        try:
+            sweep = _make_trials(searched, study, workers)
+        except SweepInterrupted:
+            raise
+        except KeyboardInterrupt:  # between two groups of trials
+            message = "interrupted, the finished runs are kept; the same command continues"
+            raise SweepInterrupted(message) from None
+        best = _best_of(study)
+        _write_best(best, study, folder)
+    return sweep, best
+
+
+def _make_trials(searched: SearchedRuns, study: Study, workers: RunWorkers) -> CompletedSweep:
+    """Make the trials of a search that are not finished, and tell the study their metrics."""
+    search = searched.search
+    place = searched.place
+    distributions = {name: _distribution(values) for name, values in searched.space.items()}
+    cache = None if place.cache is None else Path(place.cache)
+    entries: list[Entry] = []
+    num_made = 0
+    while True:
+        num_proposed = min(search.num_at_once, search.num_trials - len(entries))
+        trials = [study.ask(distributions) for _ in range(num_proposed)]
+        planned = searched.plan([[*searched.fixed, *_overrides_of(trial)] for trial in trials])
+        _check_metric(search.metric, planned[0].spec)
+        proposed = [entry_of(run.overrides, run.spec, place.folder, run.subfolder) for run in planned]
+        entries += proposed
+        sweep = complete_sweep(entries, place.folder, workers, cache)
+        num_made += sweep.done
+        for trial, entry in zip(trials, proposed, strict=True):
+            study.tell(trial, _metric_of(entry, sweep.table, search.metric))
+        if len(entries) >= search.num_trials:
+            return sweep._replace(done=num_made)
+
+
+def _best_of(study: Study) -> BestTrial:
+    """Return the best trial of a study; the first one of several."""
+    trials = study.get_trials(deepcopy=False)
+    num_equal = [trial.value for trial in trials].count(study.best_value)
+    overrides = {name: str(value) for name, value in study.best_params.items()}
+    return BestTrial(overrides, study.best_value, num_equal, len(trials))
+
+
+def _new_study(search: Search) -> Study:
+    """Return a study of Optuna without trials."""
+    try:
+        import optuna  # noqa: PLC0415  (installed for searches only)
+    except ImportError as error:
+        raise InvalidConfigError(
+            "hydra/sweeper=optuna is not installed; run pip install 'polluxsim[optuna]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(sampler=_sampler(search.sampler), direction=search.direction)
+
+
+def _sampler(settings: Mapping[str, Any]) -> BaseSampler:
+    """Return the sampler of Optuna that settings describe."""
+    from optuna import samplers  # noqa: PLC0415
+
+    parameters = dict(settings)
+    target = str(parameters.pop("_target_", None))
+    sampler_class: Any = None
+    if target.startswith(SAMPLERS):
+        sampler_class = getattr(samplers, target.removeprefix(SAMPLERS), None)
+    if not (isinstance(sampler_class, type) and issubclass(sampler_class, samplers.BaseSampler)):
+        raise InvalidConfigError(
+            f"hydra.sweeper.sampler._target_ is {target}, must be a sampler of Optuna like {SAMPLERS}TPESampler"
+        )
+    try:
+        sampler: BaseSampler = sampler_class(**parameters)
+    except (TypeError, ValueError, ImportError) as error:
+        raise InvalidConfigError(f"hydra.sweeper.sampler: {' '.join(str(error).split())}") from error
+    return sampler
+
+
+def _distribution(values: Choices | Interval) -> BaseDistribution:
+    """Return the values of a setting as Optuna describes them."""
+    from optuna.distributions import (  # noqa: PLC0415
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    if isinstance(values, Choices):
+        return CategoricalDistribution(values.texts)
+    if values.is_whole:
+        return IntDistribution(int(values.low), int(values.high), log=values.is_logarithmic)
+    return FloatDistribution(values.low, values.high, log=values.is_logarithmic)
+
+
+def _overrides_of(trial: Trial) -> list[str]:
+    """Return the values of a trial as overrides."""
+    return [f"{name}={value}" for name, value in trial.params.items()]
+
+
+def _check_metric(metric: str, spec: RunSpec) -> None:
+    """Raise InvalidConfigError if no run has a metric of this name, which may end with a dot and an application."""
+    names = {*METRICS, *(spec.config.get("metrics") or {})}
+    if metric not in names and metric.partition(".")[0] not in names:
+        raise InvalidConfigError(
+            f"hydra.sweeper.metric is {metric!r}, must be a metric like avg_jct, p99_jct, makespan or gpu_hours"
+            f"{did_you_mean(metric, names)}"
+        )
+
+
+def _metric_of(entry: Entry, table: pa.Table, metric: str) -> float:
+    """Return the metric of a run in the table of its sweep. Raise SweepError if the run has no value of it."""
+    row = table["key"].to_pylist().index(entry.key)
+    value = table[metric][row].as_py() if metric in table.column_names else None
+    if value is None or isnan(value):
+        raise SweepError(f"{entry}: the run has no {metric}, so that the search cannot compare it with others")
+    return float(value)
+
+
+def _write_best(best: BestTrial, study: Study, folder: Path) -> None:
+    """Write the file of the best trial."""
+    content = {"name": "optuna", "best_params": dict(study.best_params), "best_value": best.value}
+    with atomic_write(folder / BEST) as temporary:
+        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
