@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import NoReturn, TypeAlias
 
@@ -151,30 +152,48 @@ def raising() -> Iterator[None]:
 def interruptible() -> Iterator[Callable[..., None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
-    Python raises KeyboardInterrupt anywhere in the program, also inside a compiled kernel, and only after a compilation
-    ends. Here the program stops at the next call of the function. If the thread does not stop in time, another thread
-    ends the process, which is safe only while no file is being written.
+    Python raises KeyboardInterrupt anywhere in the program, and loses it where Python itself calls the code, for
+    example in a destructor. Here the program stops at the next call of the function. If it does not come in time, the
+    process ends at once, which is safe only while no file is being written.
     """
     pressed = threading.Event()
-    over = threading.Event()
 
-    def check(*_: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
+    def press(*_: object) -> None:
+        pressed.set()
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
-    # The byte for the other thread is written when the signal arrives. A handler has to wait for the main thread.
-    receiver, sender = os.pipe()
-    os.set_blocking(sender, False)
-    threading.Thread(target=_end_in_time, args=(receiver, over), daemon=True).start()
-    with _handling(lambda *_: pressed.set()):
-        sender_before = signal.set_wakeup_fd(sender)
+    with _handling(press), _handling(lambda *_: end_process(), (signal.SIGALRM,)):
         try:
-            yield check
+            yield partial(_stop_if, pressed)
         finally:
-            over.set()
-            signal.set_wakeup_fd(sender_before)
-            _close(sender)
-    check()
+            if in_main_thread():
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    _stop_if(pressed)
+
+
+@contextmanager
+def stopping_between_rounds() -> Iterator[Callable[..., None]]:
+    """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
+
+    Scripts and notebooks use this, because their process must not end. A second Ctrl-C raises KeyboardInterrupt at
+    once, like Python. SIGTERM is not handled. Outside the main thread, signals are not handled.
+    """
+    pressed = threading.Event()
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            signal.default_int_handler(number, frame)
+        pressed.set()
+
+    with _handling(press, (signal.SIGINT,)):
+        yield partial(_stop_if, pressed)
+    _stop_if(pressed)
+
+
+def _stop_if(pressed: threading.Event, *_: object) -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed."""
+    if pressed.is_set():
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -196,32 +215,6 @@ def ending_with(act: Callable[[], None]) -> Iterator[None]:
     finally:
         _last_acts.remove(act)
         act()
-
-
-@contextmanager
-def stopping_between_rounds() -> Iterator[Callable[..., None]]:
-    """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
-
-    Scripts and notebooks use this, because their process must not end. A second Ctrl-C raises KeyboardInterrupt at
-    once, like Python. SIGTERM is not handled. Outside the main thread, signals are not handled.
-    """
-    pressed = threading.Event()
-
-    def check(*_: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-
-    def press(number: int, frame: FrameType | None) -> None:
-        if pressed.is_set():
-            signal.default_int_handler(number, frame)
-        pressed.set()
-
-    if not in_main_thread():
-        yield check
-        return
-    with _handling(press, (signal.SIGINT,)):
-        yield check
-    check()
 
 
 @contextmanager
@@ -335,14 +328,9 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Set the handlers of a forked process.
-
-    A handler of polluxsim would end the run of the parent process instead, because the parent reads the pipe to which
-    Python writes the signals of both.
-    """
+    """Set the handlers of a forked process, which would otherwise ignore Ctrl-C until a round that it never reaches."""
     if _fork.mask is None:
         return
-    signal.set_wakeup_fd(-1)
     for number, handler in _handlers_of_children.items():
         if handler is not None:  # None: the handler was not set by Python, and is inherited
             signal.signal(number, handler)
@@ -353,23 +341,6 @@ def _after_fork_in_child() -> None:
 
 # Handlers can be set only in the main thread, which in a forked process is the thread that forked it.
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-
-
-def _end_in_time(receiver: int, over: threading.Event) -> None:
-    """Wait for Ctrl-C, or for the pipe to close. After Ctrl-C, end the process unless `over` is set in time."""
-    try:
-        while number := os.read(receiver, 1):
-            if number[0] in SIGNALS and not over.wait(PATIENCE):
-                end_process()
-    except OSError:  # code of the user closed the pipe, which the run reports
-        return
-    _close(receiver)
-
-
-def _close(descriptor: int) -> None:
-    """Close a descriptor, unless code of the user has closed it, which the run reports."""
-    with suppress(OSError):
-        os.close(descriptor)
 
 
 def end_process(message: str = MESSAGE, status: int = INTERRUPTED) -> None:
