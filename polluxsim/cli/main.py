@@ -18,15 +18,8 @@ from typing import Any
 from polluxsim import __version__
 from polluxsim.cli.streams import discard_output, output_was_closed, reopen_closed_descriptors
 from polluxsim.common.errors import InvalidConfigError, NothingRanError, PolluxSimError, allowed_among
-from polluxsim.run.interrupt import (
-    INTERRUPTED,
-    MESSAGE,
-    begin_command,
-    ending_at_once,
-    exits_raised,
-    raising,
-    results_written,
-)
+from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, begin_command, ending_at_once, raising, results_written
+from polluxsim.run.user_exits import exits_raised
 
 NO = 1  # exit status if no job of a run ever got a GPU
 BAD_INPUT = 2  # exit status after wrong input

@@ -24,9 +24,9 @@ from polluxsim.records.results import Result, TimingRecord
 from polluxsim.run.building import build, checked_metric, user_metrics
 from polluxsim.run.identity import git_commit, versions
 from polluxsim.run.inputs import load_inputs
-from polluxsim.run.interrupt import forks_ended
 from polluxsim.run.spec import RunSpec, check_parts
 from polluxsim.run.suspicions import suspicious
+from polluxsim.run.user_exits import forks_ended
 from polluxsim.run.without_effect import settings_without_effect, unused_in
 
 

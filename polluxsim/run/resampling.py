@@ -21,8 +21,8 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Decision
 from polluxsim.records.results import Status
 from polluxsim.records.storage import Run
-from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.moment import Moment
+from polluxsim.run.user_exits import exits_raised
 from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.job import Job

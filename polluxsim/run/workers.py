@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from polluxsim.common.errors import SweepError
 from polluxsim.common.process_state import last_resorts
-from polluxsim.run.interrupt import deferred, exit_at_once, handle_for_good
+from polluxsim.run.interrupt import deferred, handle_for_good
+from polluxsim.run.user_exits import exit_at_once
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that limit the libraries of a worker to one thread. There is one worker for each core."""

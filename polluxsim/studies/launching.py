@@ -21,8 +21,9 @@ from polluxsim.common.process_state import ClosedFilesError
 from polluxsim.common.values import PositiveInt, check
 from polluxsim.records.storage import write_run
 from polluxsim.run.execution import Execution
-from polluxsim.run.interrupt import exit_at_once, exits_raised, handlers_kept
+from polluxsim.run.interrupt import handlers_kept
 from polluxsim.run.spec import EXTRAS, LAUNCHERS, Launcher, RunSpec
+from polluxsim.run.user_exits import exit_at_once, exits_raised
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from polluxsim.run.interrupt import forks_ended, interruptible, raising, stopping_between_rounds, uninterrupted
+from polluxsim.run.interrupt import interruptible, raising, stopping_between_rounds, uninterrupted
+from polluxsim.run.user_exits import forks_ended
 from polluxsim.run.workers import starting, workers
 
 pytestmark = pytest.mark.usefixtures("default_signals")

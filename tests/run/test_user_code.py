@@ -12,7 +12,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.run.interrupt import exits_raised
+from polluxsim.run.user_exits import exits_raised
 
 SMALL = ["workload=philly-like", "workload.num_jobs=4", "workload.hours=1"]
 
