@@ -18,8 +18,8 @@ from polluxsim.models.known_duration import RIGID
 from polluxsim.records.results import JobRecord
 from polluxsim.records.storage import Run
 from polluxsim.run.forecasts import FORKS, QUANTILES, Forecast, forecast, quantile
-from polluxsim.run.moment import Moment
-from polluxsim.run.resampling import Arrivals
+from polluxsim.run.moment import RunMoment
+from polluxsim.run.resampling import FutureArrivals
 
 LEAST_ALIKE = 9  # a naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %
 
@@ -160,7 +160,7 @@ def calibration(
     forks: int = FORKS,
     report: Callable[[int], None] = lambda number: None,
     processes: int = 1,
-    arrivals: Arrivals | None = None,
+    arrivals: FutureArrivals | None = None,
 ) -> list[Score]:
     """Return the scores of forecasts at times of a run, from a quarter to three quarters of its arrivals.
 
@@ -176,7 +176,7 @@ def calibration(
     first = max(first, run.info.get("descent", {}).get("time", first))
     last = max(first, last)
     for number in range(moments):
-        moment = Moment(run, first + (last - first) * (0.25 + 0.5 * number / moments))
+        moment = RunMoment(run, first + (last - first) * (0.25 + 0.5 * number / moments))
         found += scored(forecast(moment, None, forks, processes=processes, arrivals=arrivals), run)
         report(number + 1)
     return found

@@ -34,7 +34,7 @@ from forecast_scores import Score, calibration, calibration_lines, forecast_chec
 
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.run.resampling import NONE, RECENT, Arrivals
+from polluxsim.run.resampling import NONE, RECENT, FutureArrivals
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload, write_workload
@@ -105,7 +105,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.run is not None:
         scores_of_run = calibration(
-            polluxsim.read(options.run), options.moments, options.forks, arrivals=Arrivals(options.arrivals)
+            polluxsim.read(options.run), options.moments, options.forks, arrivals=FutureArrivals(options.arrivals)
         )
         for check in forecast_checks(scores_of_run):
             print("\n".join(calibration_lines(check)))
@@ -116,7 +116,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         for seed in range(options.first, options.first + options.runs):
             run = finished(options.policy, kind, seed, nodes, Path(folder))
-            scores += calibration(run, options.moments, options.forks, arrivals=Arrivals(options.arrivals))
+            scores += calibration(run, options.moments, options.forks, arrivals=FutureArrivals(options.arrivals))
             for line in (line for check in forecast_checks(scores) for line in calibration_lines(check)):
                 print(f"{options.policy}, {kind}, to seed {seed}: {line}", flush=True)
 

@@ -29,13 +29,13 @@ from polluxsim.run.building import load
 from polluxsim.run.composing import composed
 from polluxsim.run.forecasts import FORKS, forecast, forecast_frame
 from polluxsim.run.identity import own_modules
-from polluxsim.run.resampling import NONE, RECENT, Arrivals
+from polluxsim.run.resampling import NONE, RECENT, FutureArrivals
 from polluxsim.workloads.workload import Job, Workload
 
 RunT = TypeVar("RunT", bound=Run)
 
 
-class Moment(moment.Moment[RunT]):
+class Moment(moment.RunMoment[RunT]):
     """A finished run at one of its scheduling rounds, from which it can be forked.
 
     The run is simulated again up to that round, from its settings. If it is a fork, the changes of the fork and of its
@@ -155,10 +155,10 @@ class Moment(moment.Moment[RunT]):
             If the job neither waits nor runs at this time.
         """
         if isinstance(arrivals, str) and arrivals in (NONE, RECENT):
-            assumed = Arrivals(arrivals)
+            assumed = FutureArrivals(arrivals)
         else:
             source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
-            assumed = Arrivals(source, tuple(self._jobs(arrivals)))
+            assumed = FutureArrivals(source, tuple(self._jobs(arrivals)))
         asked = None if jobs is None else _jobs_named("jobs", jobs)
         return forecast_frame(forecast(self, asked, forks, arrivals=assumed))
 

@@ -26,7 +26,7 @@ from polluxsim.run.configurations import CONFIG_NAME, import_from_here, quoted, 
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
-from polluxsim.run.remembered import FOLDERS, Memory
+from polluxsim.run.remembered import FOLDERS, CommandMemory
 from polluxsim.run.spec import Described, OneRun, RunSpec
 
 SEARCH_PATH = "hydra.searchpath="  # beginning of the override that names folders of configurations
@@ -177,7 +177,7 @@ def run(arguments: Sequence[str]) -> None:
 
 def _described(options: Namespace, overrides: Sequence[str]) -> Described:
     """Return the run or the sweep that a command line describes, perhaps as an earlier process has composed it."""
-    memory = Memory(overrides, options.config_name)
+    memory = CommandMemory(overrides, options.config_name)
     if not options.multirun:
         remembered = memory.recall()
         if remembered is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.logs.site.queue import Queue, QueuedJob
-    from polluxsim.run.resampling import Arrivals
+    from polluxsim.run.resampling import FutureArrivals
     from polluxsim.run.spec import RunSpec
     from polluxsim.workloads.present import History, PresentJobs, Site
 
@@ -87,7 +87,7 @@ DEFAULTS = ("engine=log", "policy=easy")
 """Settings of a forecast from a queue, which KEY=VALUE replaces."""
 
 
-def forecast_queue(options: Namespace, arrivals: Arrivals) -> None:
+def forecast_queue(options: Namespace, arrivals: FutureArrivals) -> None:
     """Print when the jobs of a queue may start, with assumed later arrivals."""
     from polluxsim.common.progress_line import progress_line
     from polluxsim.logs.site.queue_files import read_queue

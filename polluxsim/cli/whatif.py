@@ -18,7 +18,7 @@ from polluxsim.records.storage import Run
 from polluxsim.run.configurations import NUM_NODES, RELATIVE, import_from_here
 
 if TYPE_CHECKING:
-    from polluxsim.run.moment import Moment, WhatIfRequest
+    from polluxsim.run.moment import RunMoment, WhatIfRequest
     from polluxsim.workloads.job import Job
 
 GROUPS = ("policy", "cluster")  # configuration groups that a fork can change
@@ -59,7 +59,7 @@ def add_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
-    from polluxsim.run.moment import Moment
+    from polluxsim.run.moment import RunMoment
 
     _check_changes(options)
     started = time()
@@ -68,7 +68,7 @@ def _whatif(options: Namespace) -> None:
     check_classes_of(run)
     if options.names:
         import_from_here()  # a class that the user names, as for `polluxsim run`
-    moment = Moment(run, time_of_fork)
+    moment = RunMoment(run, time_of_fork)
     pairs = _write_forks(moment, _request(options, moment), options, started)
     _print_comparison(pairs)
     print(f"wrote {pairs.folder}")
@@ -89,7 +89,7 @@ def _check_changes(options: Namespace) -> None:
         )
 
 
-def _request(options: Namespace, moment: Moment[Run]) -> WhatIfRequest:
+def _request(options: Namespace, moment: RunMoment[Run]) -> WhatIfRequest:
     """Return the changes that the options name, for a fork at a moment of the run."""
     from polluxsim.run.moment import WhatIfRequest
     from polluxsim.workloads.workload import read_workload
@@ -108,7 +108,7 @@ def _request(options: Namespace, moment: Moment[Run]) -> WhatIfRequest:
     )
 
 
-def _write_forks(moment: Moment[Run], request: WhatIfRequest, options: Namespace, since: float) -> ForkPairs:
+def _write_forks(moment: RunMoment[Run], request: WhatIfRequest, options: Namespace, since: float) -> ForkPairs:
     """Make and write a fork with the changes and one without them for each seed.
 
     The command began at `since` [s since 1970]. The first pair continues the random draws of the run. Each further pair

@@ -19,7 +19,7 @@ from polluxsim.records.storage import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from polluxsim.run.resampling import Arrivals
+    from polluxsim.run.resampling import FutureArrivals
 
 PERCENTILES = (10, 50, 90)  # of the forecast times: the interval contains 80 % of them
 
@@ -82,14 +82,14 @@ def _check_options_of_run(options: Namespace) -> None:
         raise InvalidConfigError("--at is missing; give the time of the forecast as --at TIME")
 
 
-def arrivals_of(name: str) -> Arrivals:
+def arrivals_of(name: str) -> FutureArrivals:
     """Return the arrivals that a forecast assumes: none, recent ones, or the jobs of the workload file `name`."""
-    from polluxsim.run.resampling import NONE, RECENT, Arrivals
+    from polluxsim.run.resampling import NONE, RECENT, FutureArrivals
     from polluxsim.workloads.workload import read_workload
 
     if name in (NONE, RECENT):
-        return Arrivals(name)
-    return Arrivals(name, read_workload(Path(name)).jobs)
+        return FutureArrivals(name)
+    return FutureArrivals(name, read_workload(Path(name)).jobs)
 
 
 def _forecast(run: Run, time: float, options: Namespace) -> pd.DataFrame:
@@ -99,11 +99,11 @@ def _forecast(run: Run, time: float, options: Namespace) -> pd.DataFrame:
     """
     from polluxsim.common.progress_line import progress_line
     from polluxsim.run.forecasts import forecast, forecast_frame
-    from polluxsim.run.moment import Moment
+    from polluxsim.run.moment import RunMoment
     from polluxsim.run.workers import num_cores
 
     arrivals = arrivals_of(options.arrivals)
-    moment = Moment(run, time)
+    moment = RunMoment(run, time)
     jobs = options.names or None
     num_futures = options.forks
     with progress_line("futures", num_futures) as show:

@@ -57,11 +57,11 @@ def _least_changes(run: Run, job: JobRecord, time: float) -> str:
     """
     from polluxsim.common.errors import PolluxSimError
     from polluxsim.look.why.story import would_have_run
-    from polluxsim.run.moment import Moment, Trial
+    from polluxsim.run.moment import RunMoment, Trial
 
     try:
         check_classes_of(run)
-        moment = Moment(run, time)
+        moment = RunMoment(run, time)
         trial = Trial(moment, job.job)
         if not trial.is_there:
             return f"It was gone before the next round, at {run.clock(moment.time)}."

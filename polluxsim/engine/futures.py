@@ -8,7 +8,7 @@ from typing import NamedTuple
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Move
 from polluxsim.engine.outages import Crashes, Downtime
-from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.recorder import RunRecorder
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.state import State
@@ -62,7 +62,7 @@ class Forks:
         downtime: Downtime,
         crashes: Crashes,
         rounds: Rounds,
-        recorder: Recorder,
+        recorder: RunRecorder,
     ) -> None:
         self._state = state
         self._rounds = rounds

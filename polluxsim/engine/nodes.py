@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.instants import has_come, slack
-from polluxsim.engine.sharing import SharedGpus
+from polluxsim.engine.sharing import NumberedGpus
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.hosts import NO_GRANTS, Host
@@ -60,7 +60,7 @@ class Nodes:
     def __init__(self, cluster: Cluster, start: float = 0.0) -> None:
         self.start = start
         self.free = list(cluster.gpus_per_node)  # also of nodes that are not up yet
-        self.shared = SharedGpus(self.free)
+        self.shared = NumberedGpus(self.free)
         self.down: dict[int, OutageRecord] = {}
         self.coming: dict[int, float] = {}  # announced outages: node and time [s]
         self.draining: dict[int, float] = {}  # nodes that start no jobs until they go down, and that time [s]

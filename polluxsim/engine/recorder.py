@@ -56,7 +56,7 @@ _requested = attrgetter(*REQUESTED)
 MATERIAL = 0.1  # relative change of a number from which on a reason is recorded again
 
 
-class Recorder:
+class RunRecorder:
     """Collect the records of one run."""
 
     def __init__(self, state: State) -> None:
@@ -303,7 +303,7 @@ class Recorder:
             if name not in ended and name not in active:
                 yield job_record(request, None, Status.CUT_OFF, now)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunRecorder:
         new = memo[id(self)] = copy_containers(self)
         new._state = deepcopy(self._state, memo)
         return new

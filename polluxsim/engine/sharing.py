@@ -294,7 +294,7 @@ def _model(tenant: Tenant) -> ModelAndBatch:
     return tenant.job.application, tenant.batch_size
 
 
-class SharedGpus:
+class NumberedGpus:
     """Jobs that hold GPUs by number, which other jobs can hold too. It updates the `free` GPUs of each node."""
 
     def __init__(self, free: list[int]) -> None:

@@ -26,7 +26,7 @@ from polluxsim.engine.policy_calls import (
     guarded,
     rare_collections,
 )
-from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.recorder import RunRecorder
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.scenario import Scenario, for_cluster
 from polluxsim.engine.settings import EngineSettings
@@ -80,7 +80,7 @@ class Simulation:
             state.clock, settings.round_interval, self._round, ask_at_failures=settings.ask_at_failures
         )
         self._reasons = reasons = DueReasons(settings.reasons, settings.round_interval)
-        self._recorder = recorder = Recorder(state)
+        self._recorder = recorder = RunRecorder(state)
         self._submissions = submissions = Submissions(state, recorder)
         downtime = Downtime(state, seed)
         crashes = Crashes(state, seed)

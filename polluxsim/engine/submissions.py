@@ -10,7 +10,7 @@ from polluxsim.common.instants import coincide, has_come
 from polluxsim.engine.at_start import place_running_jobs
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Transition
-from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.recorder import RunRecorder
 from polluxsim.engine.state import State
 from polluxsim.hardware.placements import JobId
 from polluxsim.records.results import Status
@@ -20,7 +20,7 @@ from polluxsim.workloads.workload import Job, Workload
 class Submissions:
     """Submits the jobs of a workload, and the jobs that follow when other jobs end."""
 
-    def __init__(self, state: State, recorder: Recorder) -> None:
+    def __init__(self, state: State, recorder: RunRecorder) -> None:
         self._state = state
         self._recorder = recorder
         self._arrivals = state.scenario.workload.new_arrivals()

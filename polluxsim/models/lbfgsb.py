@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-class Memory(NamedTuple):
+class HessianPairs(NamedTuple):
     """The approximate Hessian."""
 
     steps: Array  # S, the last steps, oldest first, shape (c, n)
@@ -82,7 +82,7 @@ def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Arra
 
 
 @helper
-def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
+def remember(steps: Array, changes: Array, theta: float) -> tuple[HessianPairs, bool]:
     """Return the approximate Hessian of these steps and changes, and whether it is positive definite."""
     count = steps.shape[0]
     products = np.empty((count, count))
@@ -96,11 +96,11 @@ def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
             for k in range(j):
                 middle[i, j] += products[i, k] * products[j, k] / products[k, k]
     definite = _factorise(middle)
-    return Memory(steps, changes, theta, products, middle), definite
+    return HessianPairs(steps, changes, theta, products, middle), definite
 
 
 @helper
-def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory) -> CauchyPoint:
+def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: HessianPairs) -> CauchyPoint:
     """Return the first minimiser of the quadratic model along the projected gradient path."""
     n = x.size
     count = memory.steps.shape[0]
@@ -175,7 +175,7 @@ def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
 
 @helper
 def subspace_minimum(
-    x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory, cauchy: CauchyPoint
+    x: Array, gradient: Array, lower: Array, upper: Array, memory: HessianPairs, cauchy: CauchyPoint
 ) -> tuple[Array, bool]:
     """Minimise the quadratic model over the free variables, from the Cauchy point, within the bounds.
 
@@ -225,7 +225,7 @@ def longest_step(x: Array, direction: Array, lower: Array, upper: Array) -> floa
 
 
 @helper
-def _row(memory: Memory, i: int) -> Array:
+def _row(memory: HessianPairs, i: int) -> Array:
     """Return row i of W, shape (2c,)."""
     count = memory.steps.shape[0]
     row = np.empty(2 * count)
@@ -236,7 +236,7 @@ def _row(memory: Memory, i: int) -> Array:
 
 
 @helper
-def _middle_product(memory: Memory, vector: Array) -> Array:
+def _middle_product(memory: HessianPairs, vector: Array) -> Array:
     """Return M times a vector, shape (2c,), by the factors of its inverse."""
     count = memory.steps.shape[0]
     products = memory.products
@@ -257,7 +257,7 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
 
 
 @helper
-def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
+def _solve_on_free(memory: HessianPairs, free: NDArray[np.bool_], vector: Array) -> bool:
     """Multiply `vector`, shape (n,), by B⁻¹ on the free variables; return whether B is definite there.
 
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound

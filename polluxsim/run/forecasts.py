@@ -11,8 +11,8 @@ import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.hardware.placements import JobId
-from polluxsim.run.moment import Moment
-from polluxsim.run.resampling import HORIZON, Arrivals, KnownRun, KnownState, Times, futures
+from polluxsim.run.moment import RunMoment
+from polluxsim.run.resampling import HORIZON, FutureArrivals, KnownRun, KnownState, Times, futures
 
 FORKS = 29  # default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval
 
@@ -38,12 +38,12 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    moment: Moment[Any],
+    moment: RunMoment[Any],
     jobs: Collection[JobId] | None = None,
     forks: int = FORKS,
     report: Callable[[int], None] = lambda number: None,
     processes: int = 1,
-    arrivals: Arrivals | None = None,
+    arrivals: FutureArrivals | None = None,
 ) -> Forecast:
     """Return when jobs that wait or run may start and complete, in order of submission.
 
@@ -53,7 +53,7 @@ def forecast(
 
     Raise InvalidInputError if `forks` is less than 1, or a job neither waits nor runs.
     """
-    return forecast_of(KnownRun(moment, arrivals or Arrivals()), jobs, forks, report, processes)
+    return forecast_of(KnownRun(moment, arrivals or FutureArrivals()), jobs, forks, report, processes)
 
 
 def forecast_of(

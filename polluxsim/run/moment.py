@@ -63,7 +63,7 @@ class WhatIfRequest:
         return settled(config)
 
 
-class Moment(Generic[RunT]):
+class RunMoment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which forks continue.
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
@@ -228,7 +228,7 @@ class Trial:
     `ahead` contains the names of the active jobs that were submitted before the job, in order of submission.
     """
 
-    def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
+    def __init__(self, moment: RunMoment[Any], job_id: JobId) -> None:
         self._moment = moment
         self._job_id = job_id
         run, _ = moment.copied()

@@ -22,8 +22,8 @@ from polluxsim.run.resampling import (
     LONGEST_ARRIVALS,
     NONE,
     RECENT,
-    Arrivals,
     DrawnFuture,
+    FutureArrivals,
     KnownState,
     pieces,
 )
@@ -42,7 +42,7 @@ class Situation:
     present: PresentJobs
     site: Site
     history: History | None  # None: each job runs until its time limit, and no further jobs arrive
-    arrivals: Arrivals
+    arrivals: FutureArrivals
 
 
 def site_of(spec: RunSpec, cluster: Cluster, node_numbers: Mapping[str, int]) -> Site:

@@ -39,7 +39,7 @@ NOT_REMEMBERED = ("$", "_target_", "hydra.searchpath", "hydra/", "hydra.mode")
 """Parts of words whose meaning may depend on the environment, the clock or other packages."""
 
 
-class Memory:
+class CommandMemory:
     """The place where the description of a command line is kept, if it may be kept.
 
     `words` are the overrides of the command line, and `name` is the name of the configuration file.

@@ -21,7 +21,7 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Decision
 from polluxsim.records.results import Status
 from polluxsim.records.storage import Run
-from polluxsim.run.moment import Moment
+from polluxsim.run.moment import RunMoment
 from polluxsim.run.user_exits import exits_raised
 from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
@@ -40,7 +40,7 @@ RECENT = "recent"
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class FutureArrivals:
     """Jobs that are assumed to arrive after the time of a forecast."""
 
     # `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
@@ -142,7 +142,7 @@ class KnownState(ABC):
     time: float  # of the forecast [s]
     names: list[JobId]  # jobs that wait or run, in order of submission
     waiting: frozenset[JobId]  # jobs without GPUs
-    arrivals: Arrivals
+    arrivals: FutureArrivals
     _seed: int
     _active: list[tuple[Job, float]]  # the jobs of `names`, with the work that they have done
     _waited: frozenset[JobId]  # jobs that waited before the time
@@ -238,7 +238,7 @@ class KnownState(ABC):
 class KnownRun(KnownState):
     """The information about a run at a time that a forecaster has."""
 
-    def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
+    def __init__(self, moment: RunMoment[Any], arrivals: FutureArrivals) -> None:
         self.moment = moment
         self.arrivals = arrivals
         run, _ = moment.copied()
@@ -297,11 +297,11 @@ def pieces(draw: DrawnFuture, start: float, until: float) -> Iterator[tuple[floa
         yield begin, draw.arrivals(begin)
 
 
-def _known_run(run: Run, time: float, arrivals: Arrivals) -> KnownRun:
-    return KnownRun(Moment(run, time), arrivals)
+def _known_run(run: Run, time: float, arrivals: FutureArrivals) -> KnownRun:
+    return KnownRun(RunMoment(run, time), arrivals)
 
 
-def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
+def _running_since(moment: RunMoment[Any]) -> dict[JobId, float]:
     """Return the time since which each running job has held GPUs [s]."""
     since: dict[JobId, float] = {}
     # The starts of the jobs that were placed at the start of the run because they ran before.

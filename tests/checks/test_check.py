@@ -21,7 +21,7 @@ from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.job import ActiveJob
-from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.recorder import RunRecorder
 from polluxsim.policies.contract.policy import traits_of
 from polluxsim.run.named_policies import named_policy
 from polluxsim.workloads.workload import Job
@@ -641,7 +641,7 @@ def test_a_batch_size_that_the_engine_does_not_follow_is_found(broken: str, monk
     if broken == "the batch size":
         monkeypatch.setattr(ActiveJob, "choose_batch", lambda self, batch, *, is_moved: False)
     else:
-        monkeypatch.setattr(Recorder, "record_chooser", lambda self, transition: None)
+        monkeypatch.setattr(RunRecorder, "record_chooser", lambda self, transition: None)
     finding = next(found(f"{CHOOSING}:ChoosesBatchSizesOfAdaptiveJobs", range(20)))
     assert finding.fault is Fault.BATCH_SIZE
     assert finding.message.startswith("the policy chose BatchSize(")

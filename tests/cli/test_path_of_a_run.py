@@ -11,7 +11,7 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.engine import simulation
-from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.recorder import RunRecorder
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.run import composing
@@ -35,7 +35,7 @@ def modules_on_the_stack() -> set[str]:
 
 def test_a_decision_passes_nine_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[str]] = {}
-    for owner, name in ((Tiresias, "allocate"), (simulation, "plan_of"), (Recorder, "record_allocation")):
+    for owner, name in ((Tiresias, "allocate"), (simulation, "plan_of"), (RunRecorder, "record_allocation")):
         original = getattr(owner, name)
 
         def watched(*arguments: Any, original: Any = original, name: str = name) -> Any:

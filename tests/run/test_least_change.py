@@ -9,7 +9,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.run.moment import Moment, Trial
+from polluxsim.run.moment import RunMoment, Trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def run(request: pytest.FixtureRequest) -> Result:
 def test_the_change_lets_it_run_and_one_less_does_not(run: Result) -> None:
     found = 0
     for time in (1800.0, 3000.0, 4800.0):
-        moment = Moment(run, time)
+        moment = RunMoment(run, time)
         for name in moment.copied()[0].waiting[:3]:
             trial = Trial(moment, name)
             if (least := trial.least()) is None:
@@ -54,7 +54,7 @@ def test_changes_are_tried_in_the_round_that_pauses_a_job(policy: str) -> None:
     pauses = pauses[~pauses.set_index(["job", "time"]).index.isin(run.jobs.set_index(["job", "completion_time"]).index)]
     assert len(pauses) >= 2
     for pause in pauses.head(5).itertuples():
-        trial = Trial(Moment(run, pause.time), pause.job)
+        trial = Trial(RunMoment(run, pause.time), pause.job)
         least = trial.least()
         assert least is not None
         assert least.places is None or trial.runs_with_places(least.places)
@@ -63,7 +63,7 @@ def test_changes_are_tried_in_the_round_that_pauses_a_job(policy: str) -> None:
 def test_a_tried_cluster_changes_nothing_but_the_nodes() -> None:
     """The rule of the agents stays, too."""
     run = polluxsim.simulate(WORKLOAD, policy="fifo", agent="kungfu", cluster=(4, 4), progress=False)
-    moment = Moment(run, 3000)
+    moment = RunMoment(run, 3000)
     trial = Trial(moment, moment.copied()[0].waiting[0])
     tried: list[Fork] = []
     trial._runs = lambda fork: bool(tried.append(fork))  # type: ignore[method-assign, func-returns-value]
@@ -78,11 +78,11 @@ def test_changes_of_a_fork_are_tried_on_its_own_nodes() -> None:
     """At the round of the fork, too, at which its nodes come."""
     run = polluxsim.simulate(WORKLOAD, policy="fifo", cluster=(4, 4), progress=False)
     fork = run.at(3000).fork(cluster=(64, 4))
-    name = Moment(run, 3000).copied()[0].waiting[0]
-    trials = [Trial(Moment(each, 3000), name) for each in (run, fork)]
+    name = RunMoment(run, 3000).copied()[0].waiting[0]
+    trials = [Trial(RunMoment(each, 3000), name) for each in (run, fork)]
     assert [trial.least() is None for trial in trials] == [False, True]
     smaller = run.at(3000).fork(cluster=(3, 4))
-    trial = Trial(Moment(smaller, 3000), name)
+    trial = Trial(RunMoment(smaller, 3000), name)
     assert trial.runs_with_nodes(64)
 
 
@@ -93,7 +93,7 @@ def test_the_command_says_it(
     settings = ["workload=philly-like", "workload.num_jobs=24", "workload.hours=1", "cluster.num_nodes=4"]
     assert main(["run", "policy=fifo", *settings, "hydra.run.dir=run"]) == 0
     run = polluxsim.read("run")
-    name = Moment(run, 3000).copied()[0].waiting[0]
+    name = RunMoment(run, 3000).copied()[0].waiting[0]
     capsys.readouterr()
     for brief in ([], ["--brief"]):
         assert main(["why", "run", name, "--at", "3000", *brief]) == 0

@@ -28,7 +28,7 @@ from polluxsim.run.forecasts import (
     forecast,
     quantile,
 )
-from polluxsim.run.resampling import Arrivals
+from polluxsim.run.resampling import FutureArrivals
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.workload import Job, Workload, write_workload
 
@@ -187,7 +187,7 @@ def test_the_command_tells_times_and_how_often_they_hold(
     some = forecast(moment, [table.job[0]], 9).outlooks  # the futures are the same whichever jobs are asked for
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
     monkeypatch.setattr("polluxsim.run.resampling.WORTH_PROCESSES", 0.0)
-    files = Arrivals("jobs.csv", jobs(4))
+    files = FutureArrivals("jobs.csv", jobs(4))
     assert forecast(moment, None, 3, processes=2, arrivals=files) == forecast(moment, None, 3, arrivals=files)
     (begun, over) = forecast_checks(scored(forecast(moment, None, 9), run))
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))

@@ -17,7 +17,7 @@ from polluxsim.logs.site.queue_files import read_queue
 from polluxsim.run.composing import compose
 from polluxsim.run.forecasts import forecast_of
 from polluxsim.run.present import KnownSite, Situation, site_of
-from polluxsim.run.resampling import Arrivals
+from polluxsim.run.resampling import FutureArrivals
 from polluxsim.workloads.present import present_jobs
 
 RECORDED = Path(__file__).parents[3] / "shared" / "slurm"
@@ -97,7 +97,7 @@ def test_forecasts_are_not_later_than_the_plans_of_slurm(snapshots: list[Snapsho
         site = site_of(spec, Cluster.of_groups(groups), snapshot.text_nodes.numbers)
         present = present_jobs(snapshot.queue, site)
         assert not present.kept_out
-        known = KnownSite(Situation(spec, "squeue", present, site, None, Arrivals()))
+        known = KnownSite(Situation(spec, "squeue", present, site, None, FutureArrivals()))
         starts = {outlook.job: outlook.starts[0] for outlook in forecast_of(known, forks=1).outlooks}
         of_snapshot = [starts[job] - plan for job, plan in snapshot.plans.items()]
         differences += of_snapshot

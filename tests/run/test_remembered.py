@@ -13,7 +13,7 @@ import pytest
 
 from polluxsim.common.shipped import shipped
 from polluxsim.run import composing, remembered
-from polluxsim.run.remembered import Memory
+from polluxsim.run.remembered import CommandMemory
 from polluxsim.run.spec import OneRun
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def one_run(*words: str) -> OneRun:
     """Return the run that words describe, as a new process reads it."""
     remembered._folder.cache_clear()
-    memory = Memory(words, "run")
+    memory = CommandMemory(words, "run")
     recalled = memory.recall()
     if recalled is None:
         recalled = composed_anew(*words)
@@ -71,7 +71,7 @@ def files(copy: Path) -> list[Path]:
 def test_a_remembered_run_is_the_composed_one(copy: Path, words: tuple[str, ...]) -> None:
     first = one_run(*words)
     assert len(files(copy)) == 1
-    assert Memory(words, "run").recall() is not None
+    assert CommandMemory(words, "run").recall() is not None
     again, anew = one_run(*words), composed_anew(*words)
     assert json.dumps(again.spec.config) == json.dumps(anew.spec.config)  # also the order of the settings
     assert first == again == anew
