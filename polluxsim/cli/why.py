@@ -63,7 +63,7 @@ def _least_changes(run: Run, job: JobRecord, time: float) -> str:
         check_classes_of(run)
         moment = RunMoment(run, time)
         trial = Trial(moment, job.job)
-        if not trial.is_there:
+        if not trial.is_active:
             return f"It was gone before the next round, at {run.clock(moment.time)}."
         least_change = trial.least()
     except PolluxSimError as error:

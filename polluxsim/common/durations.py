@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 
 MINUTE, HOUR, DAY = 60, 3600, 86400  # [s]
 NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-days [s]
 
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))  # names and lengths [s]
+CLOCK_UNITS = (HOUR, MINUTE, 1)  # lengths of the parts of H:MM:SS [s]
 
 
 def clock(seconds: float) -> str:
@@ -27,17 +29,36 @@ def from_clock(text: str) -> float | None:
     >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60"), from_clock("1hh")
     (9480.0, 90.5, 5400.0, None, None)
     """
-    units = (unit_and_size for unit_and_size in reversed(UNITS) if text.endswith(unit_and_size[0]) and ":" not in text)
-    unit, size = next(units, ("", 1))
+    if ":" in text:
+        return _seconds_of_clock(text.split(":"))
+    for unit, size in reversed(UNITS):  # "min" ends with no other unit, and "d" is no part of one
+        if text.endswith(unit):
+            return _number(text.removesuffix(unit), size)
+    return _number(text, 1)
+
+
+def _number(text: str, size: float) -> float | None:
+    """Return a number of at least 0 times the length of its unit [s]; None for other texts."""
     try:
-        numbers = [float(part) * size for part in text.removesuffix(unit).split(":")]
+        number = float(text) * size
     except ValueError:
         return None
-    if len(numbers) > 3 or not all(isfinite(n) and n >= 0 for n in numbers) or any(n >= 60 for n in numbers[1:]):
+    return number if isfinite(number) and number >= 0 else None
+
+
+def _seconds_of_clock(parts: Sequence[str]) -> float | None:
+    """Return the seconds of hours, minutes and perhaps seconds; None if they are not those of a clock."""
+    if len(parts) > len(CLOCK_UNITS):
         return None
-    if len(numbers) == 1:
-        return numbers[0]
-    return sum(number * unit for number, unit in zip(numbers, (HOUR, MINUTE, 1.0), strict=False))
+    total = 0.0
+    for place, (part, size) in enumerate(zip(parts, CLOCK_UNITS, strict=False)):
+        number = _number(part, 1)
+        if number is None:
+            return None
+        if place > 0 and number >= 60:
+            return None  # such minutes or seconds are probably in another unit
+        total += number * size
+    return total
 
 
 def unit_of(seconds: float) -> tuple[str, int]:
@@ -46,7 +67,10 @@ def unit_of(seconds: float) -> tuple[str, int]:
     >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['s', 's', 'min', 'h', 'd']
     """
-    return next((unit for unit in reversed(UNITS) if seconds >= 2 * unit[1]), UNITS[0])
+    for unit, size in reversed(UNITS):
+        if seconds >= 2 * size:
+            return unit, size
+    return UNITS[0]
 
 
 def length(seconds: float) -> str:
@@ -56,4 +80,6 @@ def length(seconds: float) -> str:
     ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d', '1157 d']
     """
     unit, size = unit_of(seconds)
-    return f"{seconds / size:{'.3g' if seconds < 1000 * size else '.0f'}} {unit}"
+    # Three digits, but all digits of a large number, which would have an exponent otherwise.
+    form = ".3g" if seconds < 1000 * size else ".0f"
+    return f"{seconds / size:{form}} {unit}"

@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
@@ -32,6 +33,25 @@ contain such folders."""
 
 LARGE = 500_000_000  # size of a folder of data from which on a message says that it is read [bytes]
 UNREADABLE = "unreadable"  # Digest of a file that cannot be read. The code that uses the file reports the error.
+
+INSTALLED = ("site-packages", "dist-packages")  # folders of installed packages
+PYTHONS_OWN = ("built-in", "frozen")  # origins of modules that change with Python's version only
+
+CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)  # of files that Python may import
+
+PACKAGE = Path(__file__).parents[1]
+WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statistics", "studies")
+"""Packages whose code changes no result, except for the modules in `EXECUTING`."""
+
+EXECUTING = ("run/building.py", "run/execution.py", "run/inputs.py", "run/spec.py")
+"""Modules of these packages that count: they describe, build and execute a run."""
+
+CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class
+
+# Libraries that compute or write results. Hydra is none: the key contains the composed settings.
+LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
+# Libraries whose versions run.json states. The version of llvmlite follows from that of numba.
+STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
 
 
 def folder_digest(folder: Path) -> str:
@@ -90,12 +110,6 @@ def digest_of(parts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-INSTALLED = ("site-packages", "dist-packages")  # folders of installed packages
-PYTHONS_OWN = ("built-in", "frozen")  # origins of modules that change with Python's version only
-
-CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
-
-
 def module_digest(name: str) -> str:
     """Return a digest of a user's module or package, and of the modules that it imports from the same folder.
 
@@ -151,8 +165,14 @@ def _origins(name: str) -> list[Path] | None:
     if spec is None or spec.origin in PYTHONS_OWN:
         return []
     places = [spec.origin] if spec.submodule_search_locations is None else spec.submodule_search_locations
-    # Installers list places that do not exist, and a package in an archive has no files.
-    return [Path(place).resolve() for place in places if place is not None and Path(place).exists()] or None
+    origins = []
+    for place in places:
+        # Installers list places that do not exist, and a package in an archive has no files.
+        if place is not None and Path(place).exists():
+            origins.append(Path(place).resolve())
+    if not origins:
+        return None
+    return origins
 
 
 def _imported_modules(path: Path) -> set[str]:
@@ -175,18 +195,6 @@ def _code_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.name.endswith(CODE_ENDINGS))
 
 
-PACKAGE = Path(__file__).parents[1]
-WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statistics", "studies")
-"""Packages whose code changes no result, except for the modules in `EXECUTING`."""
-
-EXECUTING = ("run/building.py", "run/execution.py", "run/inputs.py", "run/spec.py")
-"""Modules of these packages that count: they describe, build and execute a run."""
-
-CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class
-LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")  # libraries that compute or write results
-STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")  # libraries whose versions run.json states
-
-
 def key_of(config: Mapping[str, Any]) -> str:
     """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
@@ -202,7 +210,8 @@ def key_of(config: Mapping[str, Any]) -> str:
 
 def _of_results(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that change no result."""
-    settings = {group: dict(part) if isinstance(part, dict) else part for group, part in config.items()}
+    # One level of copies suffices, because a setting without a result is directly in its group.
+    settings = {group: copy(part) for group, part in config.items()}
     for name in WITHOUT_RESULT:
         group, _, setting = name.partition(".")
         if isinstance(settings.get(group), dict):
@@ -224,18 +233,20 @@ def _plain(value: Any) -> Any:
 def data_of(config: Any) -> dict[str, str]:
     """Return the digests of the files and folders that settings name, by the name in the settings.
 
-    A setting counts if its value names a file, or if its name is `path` and its value names a folder. A policy
-    with the folder of a run replays its allocations. Elsewhere, the tables of a run in a folder do not count.
+    A setting counts if its value names a file, or if its name is `path` or ends with `_path` and its value names a
+    folder. A policy with the folder of a run replays its allocations. Elsewhere, the tables of a run in a folder do not
+    count.
     """
     digests = {}
     replayed = {value for _, value in _texts(config.get("policy"))}
     for name, value in _texts(config):
         path = Path(value)
-        if _is(Path.is_file, path):
+        is_name_of_path = name == "path" or name.endswith("_path")
+        if _exists_as(Path.is_file, path):
             digests[value] = file_digest(path)
-        elif value in replayed and _is(Path.is_file, path / ALLOCATIONS_FILE):
+        elif value in replayed and _exists_as(Path.is_file, path / ALLOCATIONS_FILE):
             digests[value] = file_digest(path / ALLOCATIONS_FILE)
-        elif (name == "path" or name.endswith("_path")) and _is(Path.is_dir, path):
+        elif is_name_of_path and _exists_as(Path.is_dir, path):
             digests[value] = folder_digest(path)
     return digests
 
@@ -298,7 +309,7 @@ def _texts(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, config
 
 
-def _is(kind: Callable[[Path], bool], path: Path) -> bool:
+def _exists_as(kind: Callable[[Path], bool], path: Path) -> bool:
     """Return `Path.is_file` or `Path.is_dir` of a path; False for text that cannot be a path."""
     try:
         return kind(path)

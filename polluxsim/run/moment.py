@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from operator import index
@@ -20,6 +20,7 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.policy import Policy
+from polluxsim.records.results import Result as RunResult
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
@@ -31,6 +32,8 @@ from polluxsim.run.without_effect import settings_without_effect, unused_in
 from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
+
+MOST_NODES = 64  # largest number of additional nodes that is tried
 
 
 @dataclass(frozen=True)
@@ -72,37 +75,56 @@ class RunMoment(Generic[RunT]):
     """
 
     def __init__(self, run: RunT, time: float) -> None:
-        spec = spec_of(run)
-        self._paths = LocatedPaths([spec.config, *(edit.settings for edit in spec.edits)], run.folder)
-        config = self._located(spec.config)
         self.origin = run
-        try:
-            self._execution = Execution(RunSpec(config))
-            self._branch = Branch(config, *self._execution.start())
-        except InvalidInputError as error:
-            if any(path in str(error) for path in self._paths.missing):
-                problem = str(error).removesuffix("; check the path")
-                reason = "its path is relative to the folder in which the run was made"
-                raise InvalidInputError(f"{run.name}: {problem}; {reason}; give the command there") from None
-            raise
-        interval = self._branch.scenario.settings.round_interval
-        self.time = first_round(min(time, run.result.end_time), interval) * interval
-        if run.result.end_time <= self.time:
-            end = run.clock(run.result.end_time)
-            problem = f"{run.name} ends at {end} and has no round at {run.clock(time)} or later"
-            raise InvalidInputError(f"{problem}; name an earlier time")
-        if spec.edits and self.time < spec.edits[-1].time:
-            problem = f"{run.name} was forked at {run.clock(spec.edits[-1].time)}, after {run.clock(self.time)}"
-            raise InvalidInputError(f"{problem}; name a later time, or the run before the fork")
+        spec = spec_of(run)
+        all_settings = [spec.config, *(edit.settings for edit in spec.edits)]
+        self._paths = LocatedPaths(all_settings, run.folder)
+        self._execution, self._branch = self._started(self._located(spec.config))
+        self.time = self._round_at(time, spec.edits)
         for edit in spec.edits:
             self._branch.advance(edit.time)
             self._branch.change(replace(edit, settings=self._located(edit.settings)), {})
         self._branch.advance(self.time)
-        before = [record for record in run.result.allocation_records if record.time < self.time]
-        if before != list(self._branch.run.result().allocation_records):
+        self._check_reproduced()
+
+    def _started(self, config: dict[str, Any]) -> tuple[Execution, Branch]:
+        """Return the execution of settings, and the run that it starts."""
+        try:
+            execution = Execution(RunSpec(config))
+            return execution, Branch(config, *execution.start())
+        except InvalidInputError as error:
+            missing_paths = [path for path in self._paths.missing if path in str(error)]
+            if not missing_paths:
+                raise
+            # The general advice does not help, because the path was right in the folder of the first run.
+            problem = str(error).removesuffix("; check the path")
+            reason = "its path is relative to the folder in which the run was made"
+            raise InvalidInputError(f"{self.origin.name}: {problem}; {reason}; give the command there") from None
+
+    def _round_at(self, time: float, edits: Sequence[Edit]) -> float:
+        """Return the time of the first round at a time or later [s].
+
+        Raise InvalidInputError if the run has no such round, or was forked after it.
+        """
+        run = self.origin
+        end_time = run.result.end_time
+        interval = self._branch.scenario.settings.round_interval
+        round_time = first_round(min(time, end_time), interval) * interval
+        if round_time >= end_time:
+            problem = f"{run.name} ends at {run.clock(end_time)} and has no round at {run.clock(time)} or later"
+            raise InvalidInputError(f"{problem}; name an earlier time")
+        if edits and round_time < edits[-1].time:
+            problem = f"{run.name} was forked at {run.clock(edits[-1].time)}, after {run.clock(round_time)}"
+            raise InvalidInputError(f"{problem}; name a later time, or the run before the fork")
+        return round_time
+
+    def _check_reproduced(self) -> None:
+        """Raise InvalidInputError if the run had other allocations before the round than it has now."""
+        recorded = [record for record in self.origin.result.allocation_records if record.time < self.time]
+        if recorded != list(self._branch.run.result().allocation_records):
             raise InvalidInputError(
-                f"{run.name}: simulated again, it is another run, because files, polluxsim or its libraries have "
-                "changed since; make the run again"
+                f"{self.origin.name}: simulated again, it is another run, because files, polluxsim or its libraries "
+                "have changed since; make the run again"
             )
 
     def _located(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,46 +168,58 @@ class RunMoment(Generic[RunT]):
         Raise InvalidInputError if a named job is not known or has ended, and InvalidConfigError if a setting is
         invalid or must not change.
         """
-        settings = request.config(self.config)
         branch = self._branch.copy()
         objects = {group: value for group, (value, _) in request.objects.items()}
-        new_policy = "policy" in objects or settings["policy"] != self.config["policy"]
-        nodes = tuple(_numbers(request.drop_nodes))
+        edit = branch.change(self._edit_of(request), objects)
+        # Before the run, because the policy forgets its jobs while it runs.
+        unused = settings_without_effect(branch.policy, branch.scenario)
+        result = run_to_end(branch.run, branch.policy)
+        unused += unused_in(branch.scenario, result)
+        info = self._info_of(branch, edit, result)
+        if unused:
+            info["without_effect"] = unused
+        return replace(self.origin, info=info, result=result)
+
+    def _edit_of(self, request: WhatIfRequest) -> Edit:
+        """Return the edit that a request describes. Raise an error if a node, job or setting is invalid."""
+        settings = request.config(self.config)
+        lost_nodes = _node_numbers("drop_nodes", request.drop_nodes)
         left_out = self._left_out(request.without)
-        down_nodes = tuple(sorted(set(_numbers(request.down_nodes))))
+        down_nodes = tuple(sorted(set(_node_numbers("down_nodes", request.down_nodes))))
         if down_nodes:
             check("down_for", request.down_for, PositiveFloat)
         elif request.down_for:
             raise InvalidConfigError("down_for has no effect without down_nodes; name the nodes that go down")
         check("seed", request.seed, NonNegativeInt | None)
-        seed = None if request.seed is None else index(request.seed)
-        added = tuple(replace(job, line=0) for job in request.added)  # the line is one of another file
-        edit = Edit(
+        seed = None
+        if request.seed is not None:
+            seed = index(request.seed)  # run.json cannot state an integer of NumPy
+        return Edit(
             self.time,
             changed_settings(self.config, settings),
-            lost_nodes=nodes,
+            lost_nodes=lost_nodes,
             without=left_out,
-            added=added,
+            added=tuple(replace(job, line=0) for job in request.added),  # the line is one of another file
             seed=seed,
-            new_policy=new_policy,
+            new_policy="policy" in request.objects or settings["policy"] != self.config["policy"],
             down_nodes=down_nodes,
             down_for=request.down_for,
         )
-        edit = branch.change(edit, objects)
-        unused = settings_without_effect(branch.policy, branch.scenario)
-        result = run_to_end(branch.run, branch.policy)
-        unused += unused_in(branch.scenario, result)
+
+    def _info_of(self, branch: Branch, edit: Edit, result: RunResult) -> dict[str, Any]:
+        """Return the content of run.json of a fork."""
         info = self._execution.lasting_info(summarise(result))
+        settings = self._paths.as_written(branch.config)
+        settings_before = self._paths.as_written(self.config)
+        info["config"] = settings
+        info["seed"] = settings["seed"]
+        info["nodes"] = branch.scenario.cluster.groups
+        info["key"] = None  # a fork is never taken for a run of a sweep
+        info["descent"] = recorded_descent(self.origin, settings_before, edit)
         suspicions = suspicious(branch.config, branch.scenario.workload)
         if suspicions:
             info["suspicious"] = suspicions
-        written = self._paths.as_written(branch.config)
-        info |= {"config": written, "seed": written["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
-        before = self._paths.as_written(self.config)
-        info |= {"descent": recorded_descent(self.origin, before, edit)}
-        if unused:
-            info["without_effect"] = unused
-        return replace(self.origin, info=info, result=result)
+        return info
 
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out."""
@@ -203,15 +237,12 @@ class RunMoment(Generic[RunT]):
         return tuple(name for name in distinct if name not in self.left_out)
 
 
-def _numbers(nodes: Iterable[int]) -> Iterable[int]:
-    """Return numbers of nodes. Raise InvalidConfigError for other values."""
+def _node_numbers(name: str, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Return the numbers of nodes that a setting gives. Raise InvalidConfigError for other values."""
     try:
-        return list(map(index, nodes))
+        return tuple(map(index, nodes))
     except TypeError:
-        raise invalid_setting("drop_nodes", nodes, "whole numbers of nodes in a list, like [3]") from None
-
-
-MOST_NODES = 64  # largest number of additional nodes that is tried
+        raise invalid_setting(name, nodes, "whole numbers of nodes in a list, like [3]") from None
 
 
 class LeastChange(NamedTuple):
@@ -234,14 +265,16 @@ class Trial:
         run, _ = moment.copied()
         self._scenario = moment.scenario
         run.advance(before=just_after(moment.time))  # jobs that end at the time of the round have ended
-        jobs = {job.job_id: job for job, _ in run.active(moment.time)}
-        self._job: Job | None = jobs.get(job_id)
-        names = [*jobs]
-        position = names.index(job_id) if job_id in jobs else len(names)
-        self.ahead = names[:position]
+        self._job: Job | None = None
+        self.ahead: list[JobId] = []
+        for job, _ in run.active(moment.time):
+            if job.job_id == job_id:
+                self._job = job
+                break
+            self.ahead.append(job.job_id)
 
     @property
-    def is_there(self) -> bool:
+    def is_active(self) -> bool:
         """Return whether the job is active at the round."""
         return self._job is not None
 
@@ -257,9 +290,9 @@ class Trial:
         if self._scenario.cluster.least_nodes is not None:
             most_nodes = 0  # the policy chooses the number of nodes
         return LeastChange(
-            _least(most_nodes, self.runs_with_nodes),
-            _least(most_gpus, self.runs_with_fewer_gpus),
-            _least(len(self.ahead), self.runs_with_places),
+            nodes=_least_that_works(most_nodes, self.runs_with_nodes),
+            fewer_gpus=_least_that_works(most_gpus, self.runs_with_fewer_gpus),
+            places=_least_that_works(len(self.ahead), self.runs_with_places),
         )
 
     def runs_with_nodes(self, number: int) -> bool:
@@ -277,7 +310,9 @@ class Trial:
         """Return whether the job runs if its user requests fewer GPUs, by a number."""
         assert self._job is not None
         gpus = self._job.num_replicas - number
-        batch_size = gpus if self._job.is_rigid else self._job.batch_size  # a rigid job has one example for each GPU
+        batch_size = self._job.batch_size
+        if self._job.is_rigid:
+            batch_size = gpus  # a rigid job has one example for each GPU
         smaller = replace(self._job, num_replicas=gpus, batch_size=batch_size)
         return self._runs(Fork(self._moment.time, self._scenario, altered=(smaller,)))
 
@@ -287,6 +322,7 @@ class Trial:
         return self._runs(Fork(self._moment.time, self._scenario, overtaken=overtaken))
 
     def _runs(self, fork: Fork) -> bool:
+        """Return whether the job has GPUs after the round of a fork."""
         run, policy = self._moment.copied()
         run.fork(fork)
         view = run.advance()
@@ -296,7 +332,7 @@ class Trial:
         return self._job_id in run.allocation
 
 
-def _least(most: int, works: Callable[[int], bool]) -> int | None:
+def _least_that_works(most: int, works: Callable[[int], bool]) -> int | None:
     """Return a number from 1 to `most` that works although the number before it does not.
 
     None if there is no such number.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 from math import prod
 from typing import Any
@@ -19,11 +19,11 @@ MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in r
 
 def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
     """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
-    values = {
-        override.get_key_element(): list(islice(values_of_override(override), MOST_RUNS + 1)) for override in overrides
-    }
-    check_size(prod(map(len, values.values())))
-    return list(product(*values.values()))
+    choices_by_setting: dict[str, list[str]] = {}
+    for override in overrides:
+        choices_by_setting[override.get_key_element()] = _some_single_values(override)
+    check_size(prod(map(len, choices_by_setting.values())))
+    return list(product(*choices_by_setting.values()))
 
 
 def check_size(num_runs: int) -> None:
@@ -32,8 +32,16 @@ def check_size(num_runs: int) -> None:
         raise InvalidConfigError(f"the sweep has more than {MOST_RUNS} runs, must have at most {MOST_RUNS}")
 
 
-def values_of_override(override: Override) -> Iterator[str]:
-    """Yield each value of an override as an override."""
+def _some_single_values(override: Override) -> list[str]:
+    """Return an override for each value of an override, but only one more than a sweep may have.
+
+    So a mistaken range like `range(0,1,1e-12)` does not fill the memory, and `check_size` still notices it.
+    """
+    return list(islice(_single_values(override), MOST_RUNS + 1))
+
+
+def _single_values(override: Override) -> Iterator[str]:
+    """Yield an override for each value of an override."""
     name = override.get_key_element()
     if override.is_delete() and is_group(override.key_or_group):
         yield f"{override.key_or_group}=null"
@@ -43,7 +51,10 @@ def values_of_override(override: Override) -> Iterator[str]:
         return
     if not override.is_discrete_sweep():
         raise ConfigCompositionException(f"{override.input_line}: an interval, must be values, range(…) or glob(…)")
-    for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str):
+    text_of: Callable[[Any], str] = Transformer.str
+    if name == "policy":
+        text_of = _as_policy
+    for value in override.sweep_iterator(text_of):
         yield f"{name}={value}"
 
 
@@ -63,13 +74,13 @@ def search_space(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Ch
     space: dict[str, Choices | Interval] = {}
     for name, override in last_overrides.items():
         if not override.is_sweep_override():
-            fixed += values_of_override(override)
+            fixed += _single_values(override)
         elif override.is_interval_sweep():
             space[name] = _interval(override)
         else:
-            texts = [text.removeprefix(f"{name}=") for text in islice(values_of_override(override), MOST_RUNS + 1)]
-            check_size(len(texts))
-            space[name] = Choices(tuple(texts))
+            single_values = _some_single_values(override)
+            check_size(len(single_values))
+            space[name] = Choices(tuple(value.removeprefix(f"{name}=") for value in single_values))
     if not space:
         raise InvalidConfigError(
             "the search has no values to choose among; give some, as in 'policy.p=interval(-10,1)' or policy.p=-1,-10"
