@@ -30,8 +30,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.common.kernels import helper, kernel, one_process
+from polluxsim.common.kernels import one_process
 from polluxsim.policies.pollux import local_search
+from polluxsim.policies.pollux.exhaustive import solve_exhaustively
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_best, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
 from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Packing, Round, dense, empty_packing, priced_choices
@@ -44,79 +45,6 @@ from polluxsim.policies.pollux.scores import (
     score_tables,
     trim,
 )
-
-
-def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
-    """Return the best allocation, shape (J, N), and its sum of scores.
-
-    `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1). A state is the number of
-    taken GPUs of each node, and whether a multi-node job is on it.
-    """
-    nodes = problem.gpus_per_node
-    exclusive = problem.avoid_interference
-    # Mixed-radix numbers: a digit for the GPUs of each node, and in states another one for the multi-node job.
-    radix = np.stack([nodes + 1, np.full_like(nodes, 2 if exclusive else 1)], axis=1)
-    rows = np.stack(np.unravel_index(np.arange(radix[:, 0].prod()), tuple(radix[:, 0]), order="F"), axis=1)
-    states = np.stack(np.unravel_index(np.arange(radix.prod()), radix.ravel().tolist(), order="F"), axis=1)
-    states = states.reshape(-1, *radix.shape)
-    digits = np.append(1, radix.cumprod()[:-1]).reshape(radix.shape)
-    gpus = rows.sum(axis=1)
-    spread = (rows > 0).sum(axis=1) > 1
-    steps = rows @ digits[:, 0] + ((rows > 0) & spread[:, None] & exclusive) @ digits[:, 1]
-    allowed = (gpus >= problem.fewest[:, None]) & (gpus <= problem.max_replicas[:, None]) | (gpus == 0)
-    changed = (rows != problem.placements[:, None]).any(axis=2).astype(int)
-    scores = values[np.arange(len(values))[:, None], changed, spread.astype(int), np.minimum(gpus, values.shape[3] - 1)]
-    states[:, :, 0] = nodes - states[:, :, 0]
-    chosen, best = _best_rows(states, rows, steps, np.where(allowed, scores, -np.inf))
-    return rows[chosen], best
-
-
-@kernel
-def _best_rows(states, rows, steps, scores):  # type: ignore[no-untyped-def]
-    """Return the index of each job's row in the best allocation, shape (J,), and its sum of scores.
-
-    Jobs come one by one and take any row that fits. `states` are free GPUs, and whether a multi-node job is there, by
-    [state, node], shape (S, N, 2). `rows` are the possible rows of a job, shape (R, N), and `steps` the differences of
-    the index of the state by them, shape (R,). `scores` are −∞ for too few or too many GPUs, shape (J, R).
-    """
-    reached = np.full(len(states), -np.inf)
-    reached[0] = 0.0
-    choice = np.full((len(scores), len(states)), -1, dtype=np.int32)
-    for j in range(len(scores)):
-        before = reached
-        reached = np.full(len(states), -np.inf)
-        for state in range(len(states)):
-            if before[state] == -np.inf:
-                continue
-            for r in range(len(rows)):
-                if scores[j, r] == -np.inf or not _fits(states[state], rows[r]):
-                    continue
-                after = state + steps[r]
-                if before[state] + scores[j, r] > reached[after]:
-                    reached[after] = before[state] + scores[j, r]
-                    choice[j, after] = r
-    state = int(np.argmax(reached))
-    best = reached[state]
-    chosen = np.zeros(len(scores), dtype=np.int64)
-    for j in range(len(scores) - 1, -1, -1):
-        chosen[j] = choice[j, state]
-        state -= steps[chosen[j]]
-    return chosen, best
-
-
-@helper
-def _fits(state, row):  # type: ignore[no-untyped-def]
-    """Return whether a row fits into a state: enough free GPUs, and at most one multi-node job on each node."""
-    nodes = 0
-    multi_node_jobs = 0
-    for n in range(len(row)):
-        if row[n] > state[n, 0]:
-            return False
-        if row[n] > 0:
-            nodes += 1
-            multi_node_jobs += state[n, 1]
-    return nodes < 2 or multi_node_jobs == 0
-
 
 # Temperatures of the annealing in prices of a GPU, the scale of the gain of one move.
 HOT = 0.1
@@ -132,6 +60,28 @@ MOST_SCALES = 10
 
 # Distances to the bound below this share of the sum of scores, or of the fitness, are rounding errors.
 ROUNDING = 1e-12
+
+
+class Relaxed(NamedTuple):
+    """A problem and the solution for a single pool of its GPUs."""
+
+    tables: ScoreTables  # the scores of each job
+    present: NDArray[np.int64]  # GPUs of each job before the round, shape (J,)
+    pool: Relaxation
+    fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
+
+    def proves_no_change(self, tolerance: float) -> bool:
+        """Return whether no allocation is better than the present one by more than a share `tolerance` of its sum."""
+        total = float(self.tables.keep.sum())
+        return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
+
+
+class Options(NamedTuple):
+    """The rows that a job may have in an allocation better than the start, by [job, option]."""
+
+    kinds: NDArray[np.int64]  # KEEP, SINGLE or SEVERAL, shape (J, L)
+    gpus: NDArray[np.int64]  # GPUs of the row, shape (J, L)
+    lengths: NDArray[np.int64]  # number of options of each job, shape (J,)
 
 
 @dataclass(frozen=True)
@@ -207,17 +157,21 @@ class AnnealingSearch:
 
         A start whose terms exceed the scale is returned unchanged, and determines the next scale.
         """
-        tables, present, (bound, price, gpus), _ = relaxed
+        tables = relaxed.tables
+        present = relaxed.present
+        bound, price, relaxed_gpus = relaxed.pool
         fixed = _round(problem, tables, price)
-        start = _best_start(fixed, gpus, rng)
+        start = _best_start(fixed, relaxed_gpus, rng)
         best = new_best(start)
         total = float(start.scores.sum())
         rows = dense(start.nodes, start.gpus, start.node_count, len(problem.gpus_per_node))
-        fits = scale.refocused(_logs_of(problem, logs, rows)) is None
-        if fits and bound - total > ROUNDING * abs(total):
+        fits_scale = scale.refocused(_logs_of(problem, logs, rows)) is None
+        can_improve = bound - total > ROUNDING * abs(total)
+        if fits_scale and can_improve:
             left_to_win = price * int(problem.gpus_per_node.sum()) + float(fixed.ideal.sum()) - total
             options = _options(tables, present, price, left_to_win)
-            moves = self.moves + self.moves_per_job * len(present) + MORE_MOVES * max(len(present) - MANY_JOBS, 0)
+            num_jobs = len(present)
+            moves = self.moves + self.moves_per_job * num_jobs + MORE_MOVES * max(num_jobs - MANY_JOBS, 0)
             schedule = (moves, HOT * price, COLD * price)
             journal = new_journal(*start.nodes.shape)
             anneal(fixed, start, options, journal, best, schedule, rng)
@@ -230,38 +184,24 @@ def warm_up() -> None:
 
     A run that needs its first kernel during this time waits for all kernels, so that no helper is compiled twice.
     """
-    gpus = np.ones(2, dtype=np.int64)
-    problem = Problem(("a",), np.ones((1, 2, 2)), np.ones(1), gpus[:1], np.zeros((1, 2), dtype=np.int64), gpus, -1.0)
+    one_gpu = np.ones(1, dtype=np.int64)
+    problem = Problem(
+        job_ids=("a",),
+        speedups=np.ones((1, 2, 2)),
+        restart_factors=np.ones(1),
+        max_replicas=one_gpu,
+        placements=np.zeros((1, 2), dtype=np.int64),
+        gpus_per_node=np.ones(2, dtype=np.int64),
+        fairness_power=-1.0,
+    )
     tables = ScoreTables(np.zeros(1), np.zeros((1, 2)), np.zeros((1, 2)))
     rng = np.random.default_rng(0)
     with one_process(local_search.__name__):
         fixed = _round(problem, tables, 1.0)
-        packing = _best_start(fixed, gpus[:1], rng)
+        packing = _best_start(fixed, one_gpu, rng)
         options = _options(tables, np.zeros(1, dtype=np.int64), 1.0, 1.0)
         schedule = (0, 1.0, 1.0)
         anneal(fixed, packing, options, new_journal(*packing.nodes.shape), new_best(packing), schedule, rng)
-
-
-class Relaxed(NamedTuple):
-    """A problem and the solution for a single pool of its GPUs."""
-
-    tables: ScoreTables  # the scores of each job
-    present: NDArray[np.int64]  # GPUs of each job before the round, shape (J,)
-    pool: Relaxation
-    fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
-
-    def proves_no_change(self, tolerance: float) -> bool:
-        """Return whether no allocation is better than the present one by more than a share `tolerance` of its sum."""
-        total = float(self.tables.keep.sum())
-        return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
-
-
-class Options(NamedTuple):
-    """The rows that a job may have in an allocation better than the start, by [job, option]."""
-
-    kinds: NDArray[np.int64]  # KEEP, SINGLE or SEVERAL, shape (J, L)
-    gpus: NDArray[np.int64]  # GPUs of the row, shape (J, L)
-    lengths: NDArray[np.int64]  # number of options of each job, shape (J,)
 
 
 def _relax(problem: Problem, logs: NDArray[np.float64], scale: ScoreScale) -> Relaxed:
