@@ -11,76 +11,26 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from page_examples import BLOCK, Block, blocks, check_output
 
 from polluxsim.cli.commands import COMMANDS, GROUPS
 from polluxsim.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
-BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 MOST_COLUMNS = 80
-NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
-INSTALLS = re.compile(r"^python3 -m venv .*\n", re.MULTILINE)
 QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|#.*")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
-LONG = {"README", "complete-policy", "learners", "operators", "researchers", "sweeps", "tutorial"} | {
+LONG = {"complete-policy", "sweeps", "tutorial"} | {
     f"{subject}recipes" for subject in ("", "policy-", "cluster-", "log-", "operator-")
 }
 """Pages whose examples take more than 20 s together; they are in the slow tier."""
 
-
-class Block(NamedTuple):
-    """A fenced block: a file if it has a title, else a program."""
-
-    line: int
-    language: str
-    title: str | None
-    text: str
-    output: str | None = None  # what the page shows as the output, if a block of text follows at once
-
-
-def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page that are files or to be run, in order.
-
-    Lines that install polluxsim are left out, because it is installed where pages are tested. CI runs them.
-    """
-    return [
-        Block(
-            page.count("\n", 0, found.start()) + 2,
-            found[2],
-            found[3],
-            INSTALLS.sub("", found[4]),
-            output_after(page, found.end()),
-        )
-        for found in BLOCK.finditer(page)
-        if not NOT_RUN.search(page[: found.start()]) and (found[3] or found[2] in {"python", "sh"})
-    ]
-
-
-def output_after(page: str, end: int) -> str | None:
-    """Return the text block that begins in the line after a block."""
-    found = BLOCK.match(page, end + 1)
-    return found[4] if found is not None and found[2] == "text" else None
-
-
-def check_output(block: Block, printed: str, page: str) -> None:
-    """Check that a program printed what the page shows, but for line breaks and for parts that `…` stands for."""
-    if block.output is None:
-        return
-    printed = " ".join(printed.split())
-    first, *others = (" ".join(part.split()) for part in block.output.split("…"))
-    assert printed.startswith(first), f"{page}, line {block.line} shows:\n{first}\nand printed is:\n{printed}"
-    position = len(first)
-    for part in others:
-        place = printed.find(part, position)
-        assert place >= 0, f"{page}, line {block.line} shows:\n{part}\nand printed is:\n{printed}"
-        position = place + len(part)
-    if others[-1:] != [""]:
-        assert not printed[position:].strip(), f"{page}, line {block.line} does not show:\n{printed[position:]}"
+FROM_THE_WHEEL = {"README", "learners", "operators", "researchers"}
+"""Pages whose examples `tests/test_wheel.py` runs in an environment without this checkout."""
 
 
 def own_commands(text: str) -> list[list[str]] | None:
@@ -124,7 +74,11 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.slow) if path.stem in LONG else path for path in [*PAGES, README]],
+    [
+        pytest.param(path, marks=pytest.mark.slow) if path.stem in LONG else path
+        for path in PAGES
+        if path.stem not in FROM_THE_WHEEL
+    ],
     ids=lambda path: path.stem,
 )
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
