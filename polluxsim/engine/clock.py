@@ -148,12 +148,17 @@ class Clock(simpy.Environment):
         while self._queue and self._queue[0][0] <= latest:
             events.append(heappop(self._queue))
         ranks = [rank for _, rank, _, _ in events]
-        if ranks != sorted(ranks):
-            horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
-            instant = horizon[0] if horizon else first
-            events = [(instant, rank, place, event) for _, rank, place, event in events]
-        for event in events:
-            heappush(self._queue, event)
+        if ranks == sorted(ranks):
+            instants = [time for time, _, _, _ in events]
+        else:
+            instant = first
+            for time, _, _, event in events:
+                if cast("Event", event).rank is Rank.HORIZON:
+                    instant = time  # the user named this time, and others were computed
+                    break
+            instants = [instant] * len(events)
+        for instant, (_, rank, place, event) in zip(instants, events, strict=True):
+            heappush(self._queue, (instant, rank, place, event))
 
 
 def check_range(time: float, interval: float, what: str, *names: str) -> None:
@@ -248,6 +253,7 @@ class WholeSeconds:
             if progress + step < boundary:
                 progress += step
                 start += remaining
+                # From here on, each step is a whole interval. The sums are added one by one, as the artifact does it.
                 remaining = interval
                 step = rate * interval
                 while progress + step < boundary:
@@ -255,7 +261,8 @@ class WholeSeconds:
                     start += interval
             seconds = round((boundary - progress) / rate)
             start += seconds
-            course.append((start, not seconds and remaining == interval))
+            is_first_instant = not seconds and remaining == interval
+            course.append((start, is_first_instant))
             progress = boundary
         return course
 
@@ -264,7 +271,10 @@ class WholeSeconds:
         remaining = self.round_interval - start % self.round_interval
         step = rate * self.round_interval
         while start + remaining <= now:
-            progress += rate * remaining if remaining != self.round_interval else step
+            if remaining == self.round_interval:
+                progress += step
+            else:
+                progress += rate * remaining
             start += remaining
             remaining = self.round_interval
         return progress, start
@@ -272,7 +282,9 @@ class WholeSeconds:
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return the progress after the complete intervals, plus the progress since then."""
         progress, start = self.last_boundary(progress, rate, start, now)
-        return progress + rate * (now - start) if now > start else progress
+        if now <= start:
+            return progress
+        return progress + rate * (now - start)
 
 
 TimeRule: TypeAlias = ExactTime | WholeSeconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import exp, gamma, inf, log
+from math import ceil, exp, gamma, inf, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, ClassVar
@@ -68,18 +68,27 @@ class DrawnFailures:
         if self.rate:
             yield from range(0, 2 * num_nodes, 2)
         if self.group_rate:
-            yield from range(1, 2 * -(-num_nodes // self.group_size), 2)
+            num_groups = ceil(num_nodes / self.group_size)  # the last group can be smaller
+            yield from range(1, 2 * num_groups, 2)
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage:
         """Return the next outage of a node or a group."""
         index, is_group = divmod(unit, 2)
-        nodes = range(index * self.group_size, (index + 1) * self.group_size) if is_group else (index,)
-        mean = NODE_DAYS / (self.group_rate if is_group else self.rate)
+        if is_group:
+            nodes = tuple(range(index * self.group_size, (index + 1) * self.group_size))
+            mean = NODE_DAYS / self.group_rate
+            kind = "group failure"
+        else:
+            nodes = (index,)
+            mean = NODE_DAYS / self.rate
+            kind = "failure"
         life, repair = draw(2)
+        # The inverse of the Weibull distribution, with the scale that gives it this mean.
         up = mean * (-log(life)) ** (1 / self.shape) / gamma(1 + 1 / self.shape)
+        # The last term makes `repair_time` the mean of the log-normal distribution, and not its median.
         spread = self.repair_spread
         down = self.repair_time * exp(spread * _NORMAL.inv_cdf(repair) - spread**2 / 2)
-        return Outage(tuple(nodes), since + up, down, "group failure" if is_group else "failure", is_repair=True)
+        return Outage(nodes, since + up, down, kind, is_repair=True)
 
 
 @takes_settings("cluster.spot")
@@ -103,7 +112,9 @@ class SpotReclaims:
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return a unit for each node."""
-        return range(num_nodes if self.rate else 0)
+        if not self.rate:
+            return ()
+        return range(num_nodes)
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage:
         """Return the next reclaim of a node."""
@@ -162,13 +173,25 @@ class RecordedFailures:
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage | None:
         """Return the outage of a row. Each happens once."""
-        return None if number else self._outages[unit][1]
+        if number > 0:
+            return None
+        _, outage = self._outages[unit]
+        return outage
 
 
 def _outage(row: Row) -> Outage:
     """Return the outage in a row of a file of failures."""
     time = row.number("time", at_least=0)
-    until = row.number("down_until", above=time) if row.has("down_until") else inf
-    kind = row.text("kind") if row.has("kind") else "failure"
-    warning, drain = (row.number(name, at_least=0) if row.has(name) else 0.0 for name in ("warning", "drain"))
+    until = inf
+    if row.has("down_until"):
+        until = row.number("down_until", above=time)
+    kind = "failure"
+    if row.has("kind"):
+        kind = row.text("kind")
+    warning = 0.0
+    if row.has("warning"):
+        warning = row.number("warning", at_least=0)
+    drain = 0.0
+    if row.has("drain"):
+        drain = row.number("drain", at_least=0)
     return Outage((row.integer("node", at_least=0),), time, until - time, kind, warning, drain=drain)

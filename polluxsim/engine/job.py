@@ -71,7 +71,9 @@ class ActiveJob:
         """Return the largest number of GPUs that its agent and its user allow now."""
         largest = self.agent.max_replicas
         requested = self.job.max_replicas
-        return largest if requested is None else min(largest, requested)
+        if requested is None:
+            return largest
+        return min(largest, requested)
 
     @property
     def ends_epochs_by_events(self) -> bool:
@@ -93,7 +95,9 @@ class ActiveJob:
         """Return the segment at a time [s], in the epoch of that time."""
         ahead = self._ahead
         start, after_round = self.segment.milestone
-        earliest, latest = now - slack(now), now + slack(now)  # the same instant as `now`
+        # All times from `earliest` to `latest` are the same instant as `now`.
+        earliest = now - slack(now)
+        latest = now + slack(now)
         if not ahead or start > latest or (start >= earliest and after_round):
             return self.segment
         count = 1
@@ -124,7 +128,9 @@ class ActiveJob:
         """Return the losses by checkpoints and failures up to a time [s]."""
         cycle = self.checkpoints_at(now)
         losses = self.holding.losses
-        return losses if cycle is None else losses.with_checkpoints(cycle, self.holding.num_replicas)
+        if cycle is None:
+            return losses
+        return losses.with_checkpoints(cycle, self.holding.num_replicas)
 
     def checkpoints_at(self, now: float) -> CheckpointCycle | None:
         """Return the cycle of checkpoints as of a time within the present segment [s]."""
@@ -151,6 +157,7 @@ class ActiveJob:
 
     def place(self, placement: Placement, speed: TrainingSpeed | None, now: float, restart_delay: float) -> None:
         """Change the GPUs of the job, and its speed. With GPUs, `begin_segment` must follow."""
+        # What depends on the old GPUs is read before the job holds others.
         progress = self.progress_at(now)
         if self.segment.checkpoints is not None:
             self.holding.losses = self.losses_at(now)
@@ -166,17 +173,21 @@ class ActiveJob:
         """Lose all GPUs and the work since the last checkpoint, unless a checkpoint of `saving` [s] is complete now."""
         before = self.segment
         gpus = self.holding.num_replicas
-        until = now if saving is None else self.saves_from(now, saving)
+        until = now
+        if saving is not None:
+            until = self.saves_from(now, saving)  # the job does not train while it saves
         progress = self.progress_at(until)
         cycle = self.checkpoints_at(until) or CheckpointCycle()
         if saving is not None:
             cycle = cycle._replace(kept=progress, since=0.0, paused=cycle.paused + (now - until))
         self.segment = Segment(before.epoch, progress, now, checkpoints=cycle)
         self._ahead = []
+        # `place` adds the losses by checkpoints up to here, so the loss by the failure follows it.
         self.place((), None, now, restart_delay)
         self.batch = None
         self.holding.losses = self.holding.losses.with_failure(cycle, gpus, progress)
         self.holding.is_lost = True
+        # Work that was saved at the end of an epoch counts as the whole epoch, whatever the rounding of its sum.
         reached = cycle.kept * (1 + ROUNDING)
         epoch = min(bisect_right(self.truth.epoch_ends, reached), before.epoch)
         self.segment = Segment(epoch, cycle.kept)
@@ -197,7 +208,9 @@ class ActiveJob:
         epoch = before.epoch
         progress = self.progress_at(now)
         start = max(before.start, now)
-        last = epoch + 1 if self.ends_epochs_by_events else len(self.truth.epoch_ends)
+        last = len(self.truth.epoch_ends)
+        if self.ends_epochs_by_events:
+            last = epoch + 1  # what follows is decided at the end of the epoch
         cycle = self.checkpoints_at(now)
         self.serial += 1
         self._has_observed = False
@@ -205,7 +218,8 @@ class ActiveJob:
         rates = self._present_speed.rates(epoch, last)
         if self.slowdown:
             rates = [rate * (1 - self.slowdown) for rate in rates]
-        self._ahead = self.rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
+        course = self.rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])
+        self._ahead = course[::-1]  # the next one last, because `pop` takes the last item
         if cycle is not None:
             self._ahead = [cycle.delayed(ahead, start) for ahead in self._ahead]
         if self._time_up < self._ahead[0][0]:
@@ -259,9 +273,8 @@ class ActiveJob:
         if self.batch is not None:
             # The agent observes nothing new until the epoch, the placement or the batch size changes.
             self.agent_is_steady = True
-            return (
-                self._present_speed.with_batch_of(self.agent, self.truth, self.segment.epoch) is not self.training_speed
-            )
+            chosen_by_agent = self._present_speed.with_batch_of(self.agent, self.truth, self.segment.epoch)
+            return chosen_by_agent is not self.training_speed
         # The same choice after the same observation stays the same until the epoch or the placement changes.
         self.agent_is_steady = not self._choose_again()
         return not self.agent_is_steady
@@ -307,6 +320,7 @@ class ActiveJob:
     def _trained_segment(
         self, epoch: int, progress: float, start: float, end: Milestone, cycle: CheckpointCycle | None = None
     ) -> Segment:
+        """Return the segment of a job that trains from `start` to `end` [s] within an epoch."""
         rate, efficiency = self._present_speed.in_epoch(epoch)
         rate *= 1 - self.slowdown
         return Segment(epoch, progress, start, rate, rate * self.truth.init_batch_size, efficiency, end, cycle)
@@ -320,14 +334,18 @@ class ActiveJob:
         progress, start = self.rule.last_boundary(progress, segment.rate, start, time)
         if segment is self.segment:
             self._reached = segment, progress, start
-        return progress + segment.rate * (time - start) if time > start else progress
+        if time <= start:
+            return progress
+        return progress + segment.rate * (time - start)
 
     def _choose_again(self) -> bool:
+        """Let the agent choose the batch size, and return whether it is another one."""
         before = self._present_speed
         self.training_speed = before.with_batch_of(self.agent, self.truth, self.segment.epoch)
         return self.training_speed is not before
 
     def _observe(self) -> None:
+        """Let an agent that learns observe the present segment, once."""
         if self._has_observed or not self.agent.learns:
             return
         self._has_observed = True

@@ -69,7 +69,9 @@ class Nodes:
         self.granted: Mapping[JobId, Host] = NO_GRANTS  # CPUs and memory per GPU; replaced, never changed
         self._health: Health | None = None
         self._cluster = cluster
-        self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
+        self._least = cluster.num_nodes
+        if cluster.least_nodes is not None:
+            self._least = cluster.least_nodes
         self._is_fixed = self._least == cluster.num_nodes
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
@@ -106,7 +108,11 @@ class Nodes:
         started = self._started(now, at_most)
         if not self.draining:
             return started
-        return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(started))
+        present = list(started)
+        for node in self.draining:
+            if node < len(present):
+                present[node] -= self.free[node]
+        return tuple(present)
 
     def idle(self, num_nodes: int) -> list[int]:
         """Return the free GPUs of each of the first nodes on which jobs may be placed."""
@@ -191,8 +197,11 @@ class Nodes:
 
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
         """Take down a node without jobs until a time [s], or until the end of its present outage if that is later."""
-        self.num_failures[node] += now >= self.start
+        # A node that is down since before the run did not fail in it.
+        if now >= self.start:
+            self.num_failures[node] += 1
         for announced in (self.coming, self.draining):
+            # A later announcement is about another outage, and stays.
             if has_come(announced.get(node, inf), now):
                 del announced[node]
         gpus = self._cluster.gpus_per_node[node]
@@ -203,8 +212,9 @@ class Nodes:
     def rise(self, node: int, now: float) -> None:
         """Bring up a node whose outages are over."""
         if has_come(self.down[node].until, now):
-            self.outages.append(down := self.down.pop(node))
-            self._resize(node, down.gpus)
+            outage = self.down.pop(node)
+            self.outages.append(outage)
+            self._resize(node, outage.gpus)
 
     def announce(self, node: int, time: float, *, drains: bool) -> None:
         """Announce that a node goes down at a time [s]. A draining node starts no jobs until then."""
@@ -224,23 +234,34 @@ class Nodes:
         if more > 0:
             self._up_at += [now + self._cluster.startup_time] * more
         self._begin_account(now)
-        return self._up_at[-1] if more > 0 else inf
+        if more <= 0:
+            return inf
+        return self._up_at[-1]
 
     def _started(self, now: float, at_most: int | None) -> tuple[int, ...]:
         if at_most is None and self._is_fixed:
             return self._present
-        # Nodes come up in the order of their requests.
-        up = min(bisect_right(self._up_at, now + slack(now)), len(self._up_at) if at_most is None else at_most)
-        if up != len(self._present):
-            sizes = self._cluster.gpus_per_node[:up]
-            self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))
+        # Nodes come up in the order of their requests, so their times are sorted.
+        num_up = bisect_right(self._up_at, now + slack(now))
+        if at_most is not None:
+            num_up = min(num_up, at_most)
+        if num_up != len(self._present):
+            sizes = list(self._cluster.gpus_per_node[:num_up])
+            for node in self.down:
+                if node < num_up:
+                    sizes[node] = 0
+            self._present = tuple(sizes)
         return self._present
 
     def _resize(self, node: int, gpus: int) -> None:
         self.free[node] = gpus
         self._health = None
-        # On an elastic cluster, the value is computed again when it is needed.
-        self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
+        if self._is_fixed:
+            present = list(self._present)
+            present[node] = gpus
+            self._present = tuple(present)
+        else:
+            self._present = ()  # `_started` computes it again, because it may have other nodes by then
 
     def _release(self, node: int, now: float) -> None:
         """End all outages of a node. A node that is requested later in this place has no announced failure."""
@@ -254,8 +275,12 @@ class Nodes:
     def _begin_account(self, now: float) -> None:
         sizes = self._cluster.gpus_per_node[: len(self._up_at)]
         price = sum(gpus * gpu.price for gpus, gpu in zip(sizes, self._cluster.node_types, strict=False))
-        past = self._accounts[-1].at(now) if self._accounts else Account(now)
+        past = Account(now)
+        if self._accounts:
+            past = self._accounts[-1].at(now)
         self._accounts.append(past._replace(nodes=len(sizes), gpus=sum(sizes), gpu_price=price))
 
     def _account_at(self, time: float) -> Account:
-        return self._accounts[max(bisect_right(self._accounts, time, key=lambda account: account.time) - 1, 0)]
+        """Return the account that was current at a time [s]; the first one before the start."""
+        num_begun = bisect_right(self._accounts, time, key=lambda account: account.time)
+        return self._accounts[max(num_begun - 1, 0)]

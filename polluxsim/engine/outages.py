@@ -37,8 +37,11 @@ class Workshop:
 
     def __init__(self, repairs: Repairs | None) -> None:
         # Heaps of the times at which each crew and each spare node is free.
-        self._crews = [0.0] * ((repairs and repairs.crews) or 0)
-        self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
+        self._crews: list[float] = []
+        self._spares: list[float] = []
+        if repairs is not None:
+            self._crews = [0.0] * (repairs.crews or 0)
+            self._spares = [0.0] * repairs.spare_nodes
 
     def until(self, now: float, outage: Outage) -> float:
         """Return when the nodes of an outage that begins now come up again [s].
@@ -52,7 +55,9 @@ class Workshop:
             repaired = max(now, self._crews[0]) + outage.duration
             heapreplace(self._crews, repaired)
         if self._spares and len(outage.nodes) == 1:
-            return max(now, heappushpop(self._spares, repaired))
+            # The earliest spare node takes the place, and the repaired node becomes a spare node.
+            spare_from = heappushpop(self._spares, repaired)
+            return max(now, spare_from)
         return repaired
 
 
@@ -89,7 +94,8 @@ class Downtime:
         self._seed = seed
         now = self._state.clock.now
         for coming in list(self._coming.values()):
-            if not has_come(coming.what.start - max(coming.what.warning, coming.what.drain), now):
+            announced_from = coming.what.start - max(coming.what.warning, coming.what.drain)
+            if not has_come(announced_from, now):
                 self._schedule(coming.source, coming.unit, coming.number)
 
     def pending(self) -> Returns:
@@ -99,12 +105,19 @@ class Downtime:
         if nodes.draining or nodes.coming:
             announced = nodes.draining.keys() | nodes.coming.keys()
             outages += [outage for outage in self._coming.values() if announced & set(outage.what.nodes)]
-        ending = [outage for outage in outages if outage.what.duration < inf]
-        recurring = sum(self._recurs(outage) for outage in ending)
-        return Returns(len(ending) - recurring + self._num_interruptions, recurring)
+        for_good = self._num_interruptions
+        again = 0
+        for outage in outages:
+            if outage.what.duration == inf:
+                continue
+            if self._recurs(outage):
+                again += 1
+            else:
+                for_good += 1
+        return Returns(for_good, again)
 
     def _recurs(self, coming: ComingOutage) -> bool:
-        """Return whether the source of an outage has outages without end."""
+        """Return whether the source of an outage has outages without end, as a source of a user has by default."""
         return bool(getattr(self._state.scenario.cluster.outages[coming.source], "recurs", True))
 
     def drop(self, nodes: tuple[int, ...]) -> None:
@@ -130,8 +143,11 @@ class Downtime:
         since = max(clock.now, self._state.nodes.start)
         draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
         outage = self._state.scenario.cluster.outages[source].outage(unit, number, since, draw)
-        if outage is None or self._is_coming(coming := ComingOutage(source, unit, number, outage)):
+        if outage is None:
             return
+        coming = ComingOutage(source, unit, number, outage)
+        if self._is_coming(coming):
+            return  # drawn anew, it is the same one, whose events are scheduled
         self._coming[source, unit] = coming
         clock.at(outage.start, Rank.ARRIVAL, self._begin, coming)
         for ahead, drains in ((outage.warning, False), (outage.drain, True)):
@@ -139,6 +155,7 @@ class Downtime:
                 clock.at(max(clock.now, outage.start - ahead), Rank.ARRIVAL, self._announce, (coming, drains))
 
     def _is_coming(self, coming: ComingOutage) -> bool:
+        """Return whether an outage is still the next one of its unit; its events are void otherwise."""
         return self._coming.get((coming.source, coming.unit)) == coming
 
     def _announce(self, event: Event) -> None:
@@ -154,8 +171,10 @@ class Downtime:
         if not self._is_coming(coming):
             return
         del self._coming[coming.source, coming.unit]
-        is_replaced = cluster.is_elastic and coming.what.is_repair
-        until = now + cluster.startup_time if is_replaced else self._workshop.until(now, coming.what)
+        if cluster.is_elastic and coming.what.is_repair:
+            until = now + cluster.startup_time  # another node is rented in its place
+        else:
+            until = self._workshop.until(now, coming.what)
         self._state.take_down(coming.what, until)
         if until < inf:
             self._in_progress[coming.source, coming.unit] = coming
@@ -166,7 +185,10 @@ class Downtime:
         coming = event.about
         del self._in_progress[coming.source, coming.unit]
         for_good, again = self.returned
-        self.returned = Returns(for_good, again + 1) if self._recurs(coming) else Returns(for_good + 1, again)
+        if self._recurs(coming):
+            self.returned = Returns(for_good, again + 1)
+        else:
+            self.returned = Returns(for_good + 1, again)
         self._state.bring_up(coming.what)
         self._schedule(coming.source, coming.unit, coming.number + 1)
 

@@ -88,7 +88,9 @@ class RunRecorder:
     def mean_jct(self) -> float | None:
         """Return the mean completion time of the complete jobs [s]; None without complete jobs."""
         self._sum_up()
-        return self._sum_of_jcts / self._num_complete if self._num_complete else None
+        if not self._num_complete:
+            return None
+        return self._sum_of_jcts / self._num_complete
 
     def gpu_seconds(self) -> GpuSeconds:
         """Return how the GPU time so far was used."""
@@ -115,7 +117,9 @@ class RunRecorder:
         """Record the placement and the batch size of a job if they changed, also if it has no GPUs any more."""
         job = transition.job
         holding = job.holding
-        choice = NO_BATCH if job.training_speed is None else job.training_speed.choice
+        choice: BatchChoice | DividedBatch = NO_BATCH
+        if job.training_speed is not None:
+            choice = job.training_speed.choice
         if self._last.get(job.job_id) == (holding.placement, choice):
             return
         self._last[job.job_id] = (holding.placement, choice)
@@ -133,10 +137,12 @@ class RunRecorder:
         if policy_chooses == (job.job_id in self._chosen_by_policy):
             return
         if policy_chooses:
+            chooser = "policy"
             self._chosen_by_policy.add(job.job_id)
         else:
+            chooser = "agent"
             self._chosen_by_policy.remove(job.job_id)
-        self._choosers.append(ChooserRecord(transition.time, job.job_id, "policy" if policy_chooses else "agent"))
+        self._choosers.append(ChooserRecord(transition.time, job.job_id, chooser))
 
     def save(self, transition: Transition) -> None:
         """Record a checkpoint that does not follow from an interval."""
@@ -158,11 +164,16 @@ class RunRecorder:
 
     def record_shares(self, before: Mapping[JobId, Share], after: Mapping[JobId, Share]) -> None:
         """Record the changes of the jobs on GPUs by number, and of their speeds there."""
-        gone = {job_id: ((), 1.0) for job_id in before if job_id not in after}
-        for job_id, share in (gone | dict(after)).items():
+        now = self._state.clock.now
+        for job_id in before:
+            if job_id not in after:
+                self._sharing.append(SharingRecord(now, job_id, (), (), 1.0))
+        for job_id, share in after.items():
             if before.get(job_id) != share:
-                nodes, numbers = zip(*share[0], strict=True) if share[0] else ((), ())
-                self._sharing.append(SharingRecord(self._state.clock.now, job_id, nodes, numbers, share[1]))
+                gpus, speed = share
+                nodes = tuple(node for node, _ in gpus)
+                numbers = tuple(number for _, number in gpus)
+                self._sharing.append(SharingRecord(now, job_id, nodes, numbers, speed))
 
     def record_hosts(self, before: Mapping[JobId, Hosted], after: Mapping[JobId, Hosted]) -> None:
         """Record the changes of the CPUs and memory of jobs, and of their speeds with them."""
@@ -179,8 +190,12 @@ class RunRecorder:
         in_use = held_gpus - nodes.shared.num_extra
         up = nodes.num_up(now)
         price = nodes.hourly_cost
-        cost = nodes.cost(now) if price else 0.0
-        efficiency = weighted / in_use if in_use else 0.0
+        cost = 0.0
+        if price:  # the costs so far take time to add up, and most clusters state no prices
+            cost = nodes.cost(now)
+        efficiency = 0.0
+        if in_use:
+            efficiency = weighted / in_use
         self.last_round = record = RoundRecord(
             now, len(jobs.active), in_use, goodput, efficiency, *self._objective, up, price, cost
         )
@@ -197,7 +212,10 @@ class RunRecorder:
         """Keep the objective of a decision for the records of all rounds until the next decision."""
         fitness = decision.fitness
         bound = decision.upper_bound
-        self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
+        gap = None
+        if fitness is not None and bound is not None:
+            gap = 1 - fitness / bound
+        self._objective = (fitness, bound, gap)
 
     def begin_policy(self) -> None:
         """Forget the kinds of reasons of the last policy, because another policy takes over.
@@ -247,7 +265,9 @@ class RunRecorder:
         timings = copy(self._timings)
         timings.append(TimingRecord("simulate", None, seconds))
         timings.append(TimingRecord("fairness", None, perf_counter() - started))
-        recorder = self if is_over else copy_containers(self)
+        recorder = self
+        if not is_over:
+            recorder = copy_containers(self)  # the run goes on, and the result must not change with it
         return Result(
             job_records=jobs,
             round_records=recorder._rounds,
@@ -283,8 +303,11 @@ class RunRecorder:
 
     def _all_jobs(self, known: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
         """Return the records of all jobs in order of submission."""
-        records = self.jobs if is_over and len(self.jobs) == len(known) else copy(self.jobs)
-        if len(records) < len(known):
+        has_all_jobs = len(self.jobs) == len(known)
+        records = self.jobs
+        if not (is_over and has_all_jobs):
+            records = copy(self.jobs)
+        if not has_all_jobs:
             ended = set(records.column("job"))
             for record in self._unfinished(known, ended):
                 records.append(record)
@@ -334,11 +357,18 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
     else:
         holding = active.holding
         losses = active.losses_at(now)
+        # A complete job has done all work; its progress may differ from that by rounding.
         work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
-    # A job that waits for other jobs has no time of submission until they are complete.
-    submit_time = inf if active is None and job.after and job.past is None else job.submit_time
-    # A round precedes a submission at its instant by rounding, if at all.
-    start = None if holding.start_time is None else max(holding.start_time, submit_time)
+    submit_time = job.submit_time
+    waits_for_other_jobs = active is None and job.after and job.past is None
+    if waits_for_other_jobs:
+        submit_time = inf  # it is submitted when they are complete
+    start = None
+    wait = None
+    if holding.start_time is not None:
+        # A round precedes a submission at its instant by rounding, if at all.
+        start = max(holding.start_time, submit_time)
+        wait = start - submit_time
     run_time, restart_time, restart_service = holding.times(now)
     # In the order of the columns. Arguments by name take three times as long.
     columns = (
@@ -348,7 +378,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         start,
         now if is_complete else None,
         now - submit_time if is_complete else None,
-        None if start is None else start - submit_time,
+        wait,
         holding.num_restarts,
         holding.attained_service(now) - holding.ceded_until(now) - holding.past_service,
         status,

@@ -33,7 +33,7 @@ PARTS = (
     part("job", "ActiveJob", "job active", JOB),
     part("progress", "Holding", "holding", "hold cede"),
     part("nodes", "Nodes", "nodes", "add take give_back fall rise announce request"),
-    part("sharing", "SharedGpus", "shared", "take leave"),
+    part("sharing", "NumberedGpus", "shared", "take leave"),
     part("tables", "JobTables", "jobs tables", TABLES),
 )
 
