@@ -72,7 +72,8 @@ def described(world: World, result: Result, chosen: ReasonRecord) -> Iterator[st
     yield f"Cluster: GPUs of the nodes {list(world.nodes)}; types: {', '.join(world.types) or 'one'}."
     yield f"Parameters of the policy in this world: {dict(world.parameters)}."
     yield f"Other settings: {settings(world)}. All times of the jobs below are multiplied by clock, if it is there."
-    yield f"Round at {chosen.time:g} s."
+    nodes_up = [record.nodes for record in result.round_records if record.time <= chosen.time]
+    yield f"Round at {chosen.time:g} s, with {nodes_up[-1] if nodes_up else 0} of {len(world.nodes)} nodes up."
     before = placements(result, chosen.time, is_before=True)
     after = placements(result, chosen.time, is_before=False)
     records = {record.job: record for record in result.job_records}

@@ -322,7 +322,7 @@ def test_fair_shares_are_used_up_in_proportion_in_the_long_run() -> None:
         (Easy(), "short", "with 1 of the 1 GPU left, because it does not delay head: it is planned to end by 0:"),
         (Easy(), "long", "no GPU is left. The nearest jobs ahead of it that get GPUs: short"),
         (Easy(), "other", "because it would delay head, which starts at"),
-        (Conservative(), "head", "This job needs 4 GPUs, and no GPU is left. By the planned ends"),
+        (Conservative(), "head", "By plan, runs, whose reservation begins at 0:01:00, releases its GPUs at 0:06:00."),
         (Conservative(), "short", "The reservation of this job begins now: it gets its 1 GPU."),
         (Multifactor(), "head", "with a multifactor priority of 10000"),
     ],

@@ -238,10 +238,10 @@ def test_elasticflow_keeps_more_deadlines_than_the_rest(seed: int) -> None:
         (
             ElasticFlow(),
             "soon",
-            "to meet its deadline at 0:08:20. By its plan, the job waits now and is complete at 0:07",
+            "to meet its deadline at 0:08:20, for which it needs at least 2 GPUs from now on.",
         ),
         (ElasticFlow(), "never", "it would be complete at 0:04:20 even alone, after its deadline at 0:03:20"),
-        (ElasticFlow(), "none", "The job has no deadline. By its plan"),
+        (ElasticFlow(), "none", "The job has no deadline. The policy spreads GPUs that no deadline needs"),
         (ElasticFlow(), "crowded", "no plan meets its deadline at 0:04:00 and the deadlines of all admitted jobs."),
     ],
 )

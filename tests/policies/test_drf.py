@@ -192,7 +192,7 @@ def test_reasons_are_sentences() -> None:
         "The job gets 1 GPU with 100 CPUs and 2.5 % of all memory, because its queue had the lowest"
     )
     assert said["next"].startswith(
-        "The job needs 1 GPU with 60 CPUs and 2.5 % of all memory, and the jobs before it left too little"
+        "The job needs 1 GPU with 60 CPUs and 2.5 % of all memory. After the starts of this round, 39 GPUs are free, 0 "
     )
 
 

@@ -183,12 +183,13 @@ def test_jsa_lets_no_job_overtake() -> None:
         (
             Afs(),
             "a",
-            "This job won 3 GPUs, and has 0:04:10 left to run. It would need 1 more, and none is left.",
+            "This job has won 3 GPUs, and would end in 0:04:10; with 1 more, in 0:03:34, 16.7 % faster. No GPU of 6 is "
+            "left. The last one went to b, which would end in 0:11:15 with it instead of 0:15:00, 25 % less.",
         ),
         (
             EffectiveScaling(),
             "a",
-            "of each job, on 6 GPUs. With 3 GPUs the job runs 2.40 times",
+            "This job has 3 GPUs. Its speedup over its fewest, 1, is 2.40; with one more, it would be 2.80.",
         ),
         (
             Themis(),

@@ -239,7 +239,10 @@ def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> 
     [
         (Srsf(), "with 0.0667 GPU-hours left to run"),
         (ShortestJobFirst(), "with 0:04:00 left to run on the GPUs that it requests"),
-        (LeastAttainedService(), "with 0 whole quanta of 1 GPU-hour attained (0 GPU-hours in all). It needs"),
+        (
+            LeastAttainedService(),
+            "with 0 whole quanta of 1 GPU-hour attained (0 GPU-hours in all). Jobs with equal quanta go by",
+        ),
         (Gittins(), "(0 GPU-hours in all). No job has ended yet, so the jobs are in order of submission."),
         (TiresiasL((3600.0, 7200.0)), "in queue 1 of 3 (up to 1 GPU-hours), with 0 GPU-hours attained"),
         (EarliestDeadline(), "with its deadline at 0:15:00"),

@@ -240,9 +240,10 @@ def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
     )
     known = [GpuConfiguration("t4", 1, 1), GpuConfiguration("t4", 1, 2)]
     found = _reason(programme, [SimpleNamespace(job_id="a")], known, np.array([-1]), 0)
-    assert (found.kind.name, found.numbers) == ("restart-not-worth", {"best 2 t4": 1.2, "restart_factor": 0.5})
+    numbers = {"most_gpus": 2.0, "best 2 t4": 1.2, "restart_factor": 0.5}
+    assert (found.kind.name, found.numbers) == ("restart-not-worth", numbers)
     words = said_of(found)
-    assert "The job has no GPUs. 2 t4 would be worth 1.2, but the restart would leave only 0.50 of that." in words
+    assert "The job has no GPUs. 2 t4 would be worth 1.2 times, but the restart would leave only 0.50 of that." in words
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 8), min_size=1, max_size=4))

@@ -15,12 +15,14 @@ from polluxsim.hardware.hosts import Host
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
-from polluxsim.policies.elastic.true_times import Afs, Optimus
+from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
 from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
-from polluxsim.policies.tenants.fairness import DominantResourceFairness
+from polluxsim.policies.reserving.multifactor import Multifactor
+from polluxsim.policies.sized.themis import Themis
+from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.policies.typed.gangs_by_type import Hadar
 from polluxsim.policies.typed.rounds import RoundsOfShares
@@ -84,12 +86,12 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
 
 def test_the_limit_of_a_user_is_not_said_to_be_that_of_the_batch_size() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), toy_job("a", gpus=2, max_replicas=2))
-    assert said["a", 60.0] == "The job has 2 GPUs, the most that its batch size or its user allows."
+    assert said["a", 60.0] == "The job has 2 GPUs, the most that its user, its batch size and its agent allow now."
 
 
 def test_a_job_that_wins_no_gpu_has_nothing_left_on_its_gpus() -> None:
     said = told(Afs(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 4, 600.0), Job.rigid("b", 0.0, 4, 300.0))
-    assert "This job won no GPU. On the fewest that it can use, it has 0:10:00 left." in said["a", 60.0]
+    assert "This job has won no GPU. On the fewest that it can use, 4, it would end in 0:10:00." in said["a", 60.0]
 
 
 def test_a_job_that_is_rejected_with_another_is_said_so() -> None:
@@ -124,7 +126,7 @@ def test_a_job_behind_one_of_its_queue_is_not_said_to_lack_gpus() -> None:
     """Two GPUs are idle. Job small needs one, and must not overtake wide."""
     jobs = [Job.rigid(name, order, gpus, 600.0, queue="x") for order, (name, gpus) in enumerate(QUEUE.items())]
     said = told(DominantResourceFairness(), Cluster.uniform(1, 4), *jobs)
-    assert said["wide", 60.0].startswith("The job needs 4 GPUs, and the jobs before it left too little on the nodes")
+    assert said["wide", 60.0].startswith("The job needs 4 GPUs. After the starts of this round, 2 GPUs are free")
     assert said["small", 60.0].startswith("The job needs 1 GPU, and waits behind wide, the next job of the same queue")
 
 
@@ -153,4 +155,56 @@ def test_a_job_that_hadar_asks_late_is_told_what_the_order_goes_by() -> None:
     """Three jobs want the only GPU. The shortest has the largest utility."""
     jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
     said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert "number 2 in the order of the policy, by the utility per GPU. It needs 1 GPU at once." in said
+    assert "number 2 in the order of the policy, by the utility per GPU (6 per hour). It needs 1 GPU at once." in said
+
+
+def test_a_job_without_a_share_is_told_when_shares_are_computed_again() -> None:
+    """Shares are computed at 60 s, before job b arrives."""
+    jobs = Job.rigid("a", 0.0, 1, 600.0), Job.rigid("b", 100.0, 1, 600.0)
+    said = told(RoundsOfShares(MaxMin()), Cluster.uniform(1, 1), *jobs)["b", 120.0]
+    assert "It has no share of the time yet, because it arrived after the policy last computed shares." in said
+    assert "The policy computes them again at 0:17:40 or later." in said
+
+
+def test_gpus_that_are_not_available_are_not_said_to_be_taken() -> None:
+    said = told(Srtf(), OUTAGE, Job.rigid("a", 0.0, 6, 600.0))["a", 60.0]
+    assert "It needs 6 GPUs at once. When its turn comes, 4 GPUs are left of the 4 that are available now." in said
+
+
+def test_a_job_that_runs_ahead_of_a_shorter_one_is_told_that_all_fit() -> None:
+    jobs = Job.rigid("long", 0.0, 1, 600.0), Job.rigid("short", 100.0, 1, 60.0)
+    said = told(Srtf(), Cluster.uniform(1, 2), *jobs)["short", 120.0]
+    assert "number 2 in the order of the policy (all jobs fit, so running jobs go first), with 0:01:00 left" in said
+
+
+def test_a_multifactor_priority_is_the_sum_of_its_parts() -> None:
+    jobs = Job.rigid("a", 0.0, 1, 600.0, priority=1.0), Job.rigid("b", 0.0, 1, 600.0, priority=0.5)
+    said = told(Multifactor(max_age=600.0), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert (
+        "a multifactor priority of 10600: 10000 by the fair share of its user, 500 by its own priority, 100 by" in said
+    )
+
+
+def test_a_job_of_a_loaded_queue_is_told_the_time_that_its_running_jobs_count() -> None:
+    """Job a, ahead of job b, counts for an hour."""
+    jobs = Job.rigid("a", 0.0, 1, 600.0, queue="x"), Job.rigid("b", 0.0, 1, 600.0, queue="x")
+    said = told(FairQueues(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert "Its queue has used 0 GPU-hours, and counts 1 at the turn of this job: each of its running" in said
+
+
+def test_a_job_that_gains_nothing_by_another_gpu_is_told_its_times() -> None:
+    said = told(Optimus(), Cluster((3, 3, 4, 4)), toy_job("a", 0.0, 12, "slow"))["a", 60.0]
+    assert said == (
+        "The job has 2 GPUs and would end in 0:00:33 with them. With one more, it would end no earlier, in 0:00:33, so "
+        "the policy gives it no more."
+    )
+
+
+def test_the_only_job_without_a_lease_is_said_to_be_the_only_one() -> None:
+    said = told(Themis(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 2, 600.0))["a", 60.0]
+    assert said.startswith("The policy offers 4 GPUs to this job, the only one without a lease, and it bids.")
+
+
+def test_a_job_with_one_number_of_gpus_is_not_told_a_speedup() -> None:
+    said = told(EffectiveScaling(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 2, 600.0))["a", 60.0]
+    assert said.endswith("This job has 2 GPUs, the fewest and the most that it may have now.")

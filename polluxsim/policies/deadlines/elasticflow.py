@@ -59,11 +59,16 @@ NOT_ADMITTED = ReasonKind(
 )
 PLANNED = ReasonKind(
     "planned",
-    "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}|The job has no deadline]. "
+    "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}[deadline_gpus?, for which it needs "
+    "at least {deadline_gpus:GPU} from now on]|The job has no deadline]. The policy spreads GPUs that no deadline "
+    "needs, in powers of two, where they cost least extra GPU time. "
     "[planned_end?By its plan, the job [gpus=0?waits|has {gpus:GPU}] now and is complete at {planned_end:clock}."
     "|It waits until the plans of other jobs leave GPUs.] Beside all plans, [gpus_left=0?no GPU|{gpus_left:GPU}] of "
-    "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}].",
-    _UNITS,
+    "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}"
+    "|next_gpus>gpus_left?, and its next larger number would take {next_gpus}"
+    "|next_gpus?. The job gets more when the policy plans again, if it then ends earlier"
+    "|, and no larger number would make the job faster].",
+    {**_UNITS, "deadline_gpus": "GPUs"},
     "The plan of an admitted job.",
     excuses_waiting=needs_a_power_of_two,
     promises_deadline=True,
@@ -189,7 +194,7 @@ class ElasticFlow(Policy):
             outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
-                | _reasons(view, plans, late, [name for name in jobs if name in plans])
+                | self._reasons(view, plans, late, [name for name in jobs if name in plans])
             ),
         )
 
@@ -377,6 +382,48 @@ class ElasticFlow(Policy):
         times = self._times.on(job, [present_gpus])
         return times.get(present_gpus, 0.0) * (self._times.slowdown(job, job.placement) - 1.0) > view.delay_of(job)
 
+    def _reasons(
+        self, view: ClusterView, plans: Mapping[JobId, GpuPlan], late: Collection[JobId], asked: Sequence[JobId]
+    ) -> dict[JobId, Reason]:
+        """Return the plans of admitted jobs as reasons."""
+        jobs = {job.job_id: job for job in view.jobs}
+        gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
+        reasons = {}
+        for job_id in asked:
+            job = jobs[job_id]
+            possible = powers_of_two(job, view.num_gpus)
+            gpus = following(plans[job_id], view.time).gpus
+            numbers = {
+                "gpus": float(gpus),
+                "gpus_left": float(gpus_left),
+                "num_gpus": float(view.num_gpus),
+                "fewest_gpus": float(min(possible, default=fewest_gpus(job))),
+            }
+            if plans[job_id].end < inf:
+                numbers["planned_end"] = plans[job_id].end
+            if job.deadline is not None:
+                numbers["deadline"] = job.deadline
+            reasons[job_id] = Reason(PLANNED_LATE, numbers)
+            if job_id not in late:
+                demand = self._demand(view, job)
+                reasons[job_id] = Reason(PLANNED, numbers | _numbers_of_demand(view, demand, gpus))
+        return reasons
+
+
+def _numbers_of_demand(view: ClusterView, demand: Demand, gpus: int) -> dict[str, float]:
+    """Return the fewest GPUs that meet a deadline alone from now on, and the GPUs to the next larger number."""
+    numbers: dict[str, float] = {}
+    if demand.deadline < inf:
+        alone = Timetable(view.time, view.num_gpus)
+        enough = (cap for cap in demand.times if demand.is_met_by(capped_plan(demand, alone, cap)))
+        deadline_gpus = next(enough, None)
+        if deadline_gpus is not None:
+            numbers["deadline_gpus"] = float(deadline_gpus)
+    larger = [count for count in demand.times if count > gpus]
+    if larger:
+        numbers["next_gpus"] = float(larger[0] - gpus)
+    return numbers
+
 
 def _moves(job: JobView, placement: Placement) -> bool:
     """Return whether a job keeps its number of GPUs but moves to other GPUs."""
@@ -403,27 +450,3 @@ def _why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> 
     if end < inf:
         numbers["planned_end"] = end
     return Reason(NOT_ADMITTED, numbers, tuple(group))
-
-
-def _reasons(
-    view: ClusterView, plans: Mapping[JobId, GpuPlan], late: Collection[JobId], asked: Sequence[JobId]
-) -> dict[JobId, Reason]:
-    """Return the plans of admitted jobs as reasons."""
-    jobs = {job.job_id: job for job in view.jobs}
-    gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
-    reasons = {}
-    for job_id in asked:
-        possible = powers_of_two(jobs[job_id], view.num_gpus)
-        numbers = {
-            "gpus": float(following(plans[job_id], view.time).gpus),
-            "gpus_left": float(gpus_left),
-            "num_gpus": float(view.num_gpus),
-            "fewest_gpus": float(min(possible, default=fewest_gpus(jobs[job_id]))),
-        }
-        if plans[job_id].end < inf:
-            numbers["planned_end"] = plans[job_id].end
-        deadline = jobs[job_id].deadline
-        if deadline is not None:
-            numbers["deadline"] = deadline
-        reasons[job_id] = Reason(PLANNED_LATE if job_id in late else PLANNED, numbers)
-    return reasons

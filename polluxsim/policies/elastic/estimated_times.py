@@ -35,6 +35,7 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
+from polluxsim.policies.tools.reason_kinds import ALL_TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +348,7 @@ class Slaq(AtIntervals):
         self._speeds.forget(view.changes.ended)
         first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
-        reason = partial(_reason, gpus_left=view.num_gpus - sum(outcome.counts.values()))
+        reason = partial(_reason, num_gpus=view.num_gpus)
         return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, reason))
 
     def _quality(self, job: JobView) -> Quality:
@@ -368,25 +369,28 @@ class Slaq(AtIntervals):
 
 LOSS_REDUCTION = ReasonKind(
     "loss-reduction",
-    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most. "
-    "[reduction?Until the next decision, the loss of this job is expected to fall by {reduction:.2g} of its largest "
-    "fall in one epoch with {gpus:GPU}[gpus>=max_replicas?, the most that it can use"
-    "|reduction_more<=0?, and by no more with one GPU more|, and by {reduction_more:.2g} more with one GPU "
-    "more][assumed?. This is assumed, because it has logged too few losses]."
+    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most until "
+    "the next decision. It measures each loss in the largest fall of the job in one epoch. "
+    "[reduction?The loss of this job is expected to fall by {reduction:.2g} with {gpus:GPU}"
+    "[gpus>=max_replicas?, the most that it may have now|reduction_more<=0?, and by no more with one GPU more"
+    "|, and by {reduction_more:.2g} more with one GPU more][assumed? (assumed, because it has logged too few losses)]."
     "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
-    "[ The last free GPU went to {first}, whose loss it lowers by {winning_gain:.2g}"
-    "|gpus_left=0? No GPU is left beyond the smallest numbers| A further GPU lowers no loss].",
-    dict.fromkeys(("gpus", "max_replicas", "gpus_left"), "GPUs"),
+    f"[gpus_left=0? {ALL_TAKEN}[. The last one went to {{first}}, and lowers its loss by {{winning_gain:.2g}}"
+    "|, by the smallest numbers]"
+    "| Of {num_gpus:GPU}, {gpus_left} [gpus_left=1?stays|stay] idle, because a further one lowers no loss].",
+    dict.fromkeys(("gpus", "max_replicas", "gpus_left", "num_gpus"), "GPUs"),
     "The expected fall of the loss of a job on its GPUs.",
 )
 
 
-def _reason(candidate: Candidate, outcome: Dealt, gpus_left: int) -> Reason:
-    """Return the expected loss reduction of a job on its GPUs. `gpus_left` are those that no job gets."""
+def _reason(candidate: Candidate, outcome: Dealt, num_gpus: int) -> Reason:
+    """Return the expected loss reduction of a job on its GPUs, on a cluster of a number of GPUs."""
     job_id = candidate.job.job_id
     gpus = outcome.counts[job_id]
     quality = cast("Quality", candidate)
+    gpus_left = num_gpus - sum(outcome.counts.values())
     numbers: dict[str, float] = {"gpus": gpus, "max_replicas": candidate.limit, "gpus_left": gpus_left}
+    numbers["num_gpus"] = num_gpus
     if quality.step_time is not None:
         numbers |= {"reduction": quality.reduction(gpus), "reduction_more": candidate.gain(gpus)}
         if quality.curve is ASSUMED_CURVE:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from heapq import heappop, heappush, nsmallest
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from polluxsim.common.instants import coincide, sort_key
 from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.elastic.reason_kinds import GAIN_TOO_SMALL, LARGEST_SUM, PROPORTIONAL_SHARE, WON_AGAINST
+from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.gpu_counts import (
     AtEvents,
     Candidate,
@@ -30,7 +33,7 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
-from polluxsim.policies.tools.reason_kinds import AT_LIMIT, BEHIND_HEAD_OF_LINE, ELASTIC_UNITS, NO_GAIN, NO_LEAST_LEFT
+from polluxsim.policies.tools.reason_kinds import AT_LIMIT, BEHIND_HEAD_OF_LINE, NO_GAIN, NO_LEAST_LEFT
 
 
 @dataclass(frozen=True)
@@ -62,50 +65,6 @@ class Proportional(Policy):
                 heappush(queue, (more / jobs[index].num_replicas, index))
         gpus_of = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
         return decision_by(view, gpus_of, lambda asked: _reasons_for_parts(view, gpus_of, left_at_end, asked))
-
-
-PROPORTIONAL_SHARE = ReasonKind(
-    "proportional-share",
-    "The policy divides {num_gpus:GPU} in proportion to the requests, which come to {demand:GPU}. The request of this "
-    "job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each next GPU goes to the job with the smallest part of its "
-    "request, of equal ones to the first submitted. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
-    "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
-    "|, the most that it can use].",
-    {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end"), "GPUs")},
-    "A job gets GPUs in proportion to its request.",
-)
-GAIN_TOO_SMALL = ReasonKind(
-    "gain-too-small",
-    "[others?The policy gives each next GPU to the job that saves most time by it. "
-    "[steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
-    "|No GPU is left beyond the fewest of each job. ]"
-    "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
-    "|One GPU more would save this job {next_gain:clock}.]"
-    "[weight<1? These times count {weight:.3g} times, because the job has logged too few losses.]"
-    "[ The last free GPU went to {first}, which saves {winning_gain:clock} by it.]",
-    ELASTIC_UNITS,
-    "Another job gains more from the last GPU.",
-)
-WON_AGAINST = ReasonKind(
-    "won-against",
-    "The policy gives each next GPU to the job that wins against all others by its gain and its remaining time. "
-    "[gpus=0?This job won no GPU. On the fewest that it can use, it has {remaining_time:clock} left"
-    "|This job won {gpus:GPU}, and has {remaining_time:clock} left to run]."
-    "[next_gpus>gpus_left? It would need {next_gpus} more, and [gpus_left=0?none is|{gpus_left} [gpus_left=1?is|are]] "
-    "left.|next_gpus? More GPUs would not make it faster.| It cannot use more.]"
-    "[ The last GPU went to {first}, which has {winner_time:clock} left to run with it.]",
-    {**ELASTIC_UNITS, "remaining_time": "s", "winner_time": "s"},
-    "The GPUs that a job won against the other jobs.",
-)
-LARGEST_SUM = ReasonKind(
-    "largest-sum",
-    "The policy maximises the sum of all speedups over the fewest GPUs of each job, on {num_gpus:GPU}. With {gpus:GPU} "
-    "the job runs {speedup:.2f} times as fast as on its fewest GPUs[; with one GPU more, it would run "
-    "{speedup_more:.2f} times as fast].[ Of the other jobs, {first} would lose least by one GPU fewer: "
-    "{loss_other:.2f} of its speedup.|speedup_more? No other job could give one up.]",
-    ELASTIC_UNITS,
-    "The GPUs of a job for which the sum of all speedups is largest.",
-)
 
 
 def _reasons_for_parts(
@@ -203,7 +162,11 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
     if gpus >= candidate.limit:
         return Reason(AT_LIMIT, numbers)
     if next_gain <= 0:
+        remaining = cast("Remaining", candidate)
+        for name, count in (("remaining_time", gpus), ("next_time", gpus + 1)):
+            numbers[name] = remaining.steps * remaining.step_time(count)
         return Reason(NO_GAIN, numbers)
+    numbers["num_gpus"] = sum(dealt.counts.values())
     if dealt.winner is None:
         return Reason(GAIN_TOO_SMALL, numbers)
     return Reason(GAIN_TOO_SMALL, {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
@@ -240,9 +203,14 @@ class Bid:
         return 1.0 / self._times[self.gpus] if self.gpus else 0.0
 
     @property
+    def next_time(self) -> float:
+        """Return the time to completion with the next GPU [s]."""
+        return self._times[self._ladder[0]]
+
+    @property
     def next_speed(self) -> float:
-        """Return this part with the next GPU [1/s]."""
-        return 1.0 / self._times[self._ladder[0]]
+        """Return the part of the remaining work per second with the next GPU [1/s]."""
+        return 1.0 / self.next_time
 
     def take(self) -> None:
         """Take the next GPU, or all GPUs that the job must get at once."""
@@ -292,17 +260,50 @@ class Afs(AtEvents):
         def reason(bid: Bid) -> Reason:
             """Return the reason for the GPUs of a job."""
             numbers = {"gpus": bid.gpus, "remaining_time": bid.time_left, "gpus_left": gpus_left}
+            numbers["num_gpus"] = view.num_gpus
             if bid.cost < inf:
-                numbers["next_gpus"] = bid.cost
-            if last is None or last is bid:
+                numbers |= {"next_gpus": bid.cost, "next_time": bid.next_time}
+            if last is None or last.bid is bid:
                 return Reason(WON_AGAINST, numbers)
-            return Reason(WON_AGAINST, {**numbers, "winner_time": last.time_left}, (last.job_id,))
+            numbers |= {"winner_time": last.bid.time_left, "winner_gpus": last.gpus, "left_before": last.left_before}
+            if last.time_before < inf:
+                numbers["winner_before"] = last.time_before
+                numbers |= last.compared_with(bid)
+            return Reason(WON_AGAINST, numbers, (last.bid.job_id,))
 
         return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
 
-def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
-    """Assign `left` GPUs while a GPU makes a job faster. Return the job that got the last GPU.
+class LastTurn(NamedTuple):
+    """The last turn in which a job got GPUs."""
+
+    bid: Bid
+    gpus: int  # that the job got
+    left_before: int  # GPUs that were left at this turn
+    time_before: float  # time to completion of the job on its GPUs before this turn, ∞ without GPUs [s]
+
+    def compared_with(self, other: Bid) -> dict[str, float]:
+        """Return the gains that decided between the job and another one, as numbers of a reason.
+
+        They are left out if the job did not win against the other one itself.
+        """
+        if not other.gpus or other.cost == inf:
+            return {}
+        time = self.bid.time_left
+        winner = {"speed_gain": self.time_before / time - 1, "time_saved": 1 - time / self.time_before}
+        loser = {
+            "speed_gain": other.time_left / other.next_time - 1,
+            "time_saved": 1 - other.next_time / other.time_left,
+        }
+        if self.time_before <= other.time_left and winner["speed_gain"] >= loser["time_saved"]:
+            return {"winner_speed_gain": winner["speed_gain"], "time_saved": loser["time_saved"]}
+        if self.time_before >= other.time_left and winner["time_saved"] >= loser["speed_gain"]:
+            return {"winner_time_saved": winner["time_saved"], "speed_gain": loser["speed_gain"]}
+        return {}
+
+
+def _deal_by_bids(bids: list[Bid], left: int) -> LastTurn | None:
+    """Assign `left` GPUs while a GPU makes a job faster. Return the last turn.
 
     A job that a GPU does not make faster is removed from the list.
     """
@@ -310,9 +311,10 @@ def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
     while contenders := [bid for bid in bids if bid.cost <= left]:
         best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
         if best.next_speed > best.speed:
-            left -= int(best.cost)
+            gpus = int(best.cost)
+            last = LastTurn(best, gpus, left, best.time_left if best.gpus else inf)
+            left -= gpus
             best.take()
-            last = best
         else:
             bids.remove(best)
     return last
@@ -360,13 +362,16 @@ def _reason_in_sum(
     values: Mapping[JobId, Mapping[int, float]],
     losses: Sequence[tuple[float, JobId]],
     num_gpus: int,
+    gpus_left: int,
 ) -> Reason:
     """Return the speedup of a job on its GPUs and on one more, and the other job that would lose least by one fewer.
 
     `values` are the speedups of each job by GPUs. `losses` are at least the two least losses, with their jobs.
+    `gpus_left` are the GPUs that no job gets.
     """
     speedups = values[job_id]
-    numbers = {"num_gpus": num_gpus, "gpus": gpus, "speedup": speedups[gpus]}
+    numbers = {"num_gpus": num_gpus, "gpus": gpus, "speedup": speedups[gpus], "gpus_left": gpus_left}
+    numbers |= {"fewest_gpus": min(speedups), "most_gpus": max(speedups)}
     if gpus + 1 not in speedups:
         return Reason(LARGEST_SUM, numbers)
     numbers["speedup_more"] = speedups[gpus + 1]
@@ -419,7 +424,9 @@ def _reasons_by_speedup(
 ) -> dict[JobId, Reason]:
     """Return why jobs get their GPUs."""
     wanted = set(asked)
+    gpus_left = view.num_gpus - sum(counts.values())
     is_behind = False
+    ahead = deque[JobId](maxlen=NEAREST)
     # Losses of speedup by one GPU fewer, the least first. Two are enough: a job is compared with another one.
     losses = nsmallest(
         2,
@@ -434,14 +441,17 @@ def _reasons_by_speedup(
         if job.job_id not in wanted:
             pass
         elif (gpus := counts.get(job.job_id)) is not None:
-            reasons[job.job_id] = _reason_in_sum(job.job_id, gpus, values, losses, view.num_gpus)
+            reasons[job.job_id] = _reason_in_sum(job.job_id, gpus, values, losses, view.num_gpus, gpus_left)
         elif head is None or not is_behind:
             left = view.num_gpus if head is None else head.left
             fewest = job.gang_size or fewest_gpus(job)
-            reasons[job.job_id] = Reason(NO_LEAST_LEFT, {"gpus_left": left, "fewest_gpus": fewest})
+            numbers = {"gpus_left": left, "fewest_gpus": fewest}
+            reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
         else:
             needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
             numbers = {"position": position, "gpus_needed": needed, "gpus_left": head.left}
             reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers | {"head_gpus_needed": head.gpus}, (head.job_id,))
+        if job.job_id in counts:
+            ahead.append(job.job_id)
         is_behind = is_behind or (head is not None and job.job_id == head.job_id)
     return reasons

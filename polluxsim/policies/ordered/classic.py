@@ -110,7 +110,12 @@ class ShortestJobFirst(Policy):
         for row in unknown.nonzero()[0].tolist():
             table.value[row] = -remaining_time(table.job(row))
         order = FallingOrder(table, lambda: table.value)
-        return start_gangs(view, table, order, describe=lambda job: {"remaining_time": remaining_time(job)})
+        keeps_running = {"keeps_running": 1.0} if view.running else {}
+
+        def describe(job: JobView) -> dict[str, float]:
+            return {**keeps_running, "remaining_time": remaining_time(job)}
+
+        return start_gangs(view, table, order, describe=describe)
 
 
 @takes_settings("policy")
@@ -265,7 +270,13 @@ class Priority(Policy):
         def rank(job: JobView) -> tuple[bool, float, bool]:
             return job.job_id not in protected, -job.priority, job.job_id not in running
 
-        decision = gangs_by(view, rank, lambda job: {"priority": job.priority})
+        def describe(job: JobView) -> dict[str, float]:
+            numbers = {"priority": job.priority, "min_run_time": self.min_run_time}
+            if job.job_id in protected:
+                numbers["protected_until"] = self._since[job.job_id] + self.min_run_time
+            return numbers
+
+        decision = gangs_by(view, rank, describe)
         started = [name for name, placement in decision.allocation.items() if placement and name not in running]
         self._since |= dict.fromkeys(started, view.time)
         ends = [self._since[name] + self.min_run_time for name in (*protected, *started)]

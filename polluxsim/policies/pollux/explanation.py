@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason, ReasonKind
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, Answer, Problem, power_mean
+from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.reason_kinds import AT_LIMIT, ELASTIC_UNITS, NO_GAIN, NO_LEAST_LEFT, SPEEDUPS
 
 ROUNDING = 1e-9  # gains below this share do not count
@@ -19,8 +20,11 @@ ROUNDING = 1e-9  # gains below this share do not count
 
 RESTART_PENALTY = ReasonKind(
     "restart-penalty",
-    "[gpus=0?A GPU now would be worth nothing to the job. Its restart factor is {restart_factor:.2f}: its age of "
-    "{age:clock} less {restart_delay:clock} for each of its {num_restarts:restart}, over the age and one more delay."
+    "[gpus=0?[gpus_free=0?No GPU is left for the job|{gpus_free:GPU} [gpus_free=1?is|are] free, but the nodes or the "
+    "limits do not let the job have [gpus_free=1?it|them]]. A GPU now would be worth nothing to it. Its restart factor "
+    "is 0, because its age [num_restarts=0?is {age:clock}|of {age:clock} is no more than the delay of "
+    "{restart_delay:clock} for each of its {num_restarts:restart}]. Such jobs only get GPUs that the others leave, "
+    "first those with the least GPU time so far, then the first submitted."
     f"|{SPEEDUPS} A restart for one GPU more is not worth it: the "
     "larger speedup times the restart factor is {worth_more:.2f}, no more than the present {worth:.2f}.]",
     ELASTIC_UNITS,
@@ -107,7 +111,9 @@ class Explanation:
         if gpus:
             numbers["speedup_fewer"] = self._scale * self._best_speedup(row, self._fewer(row))
         more = self._more(row)
-        if more <= limit:
+        if more > limit:
+            numbers["doubled"] = float(gpus > 0 and limit == 2 * numbers["gpus_before"])
+        else:
             numbers["speedup_more"] = self._scale * self._best_speedup(row, more)
             numbers["worth_more"] = self._scale * self._worth(row, more)
         return numbers
@@ -140,7 +146,9 @@ class Explanation:
     def _waits_for_minimum(self, row: int, numbers: Mapping[str, float]) -> Reason:
         """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
         fewest = float(self._problem.fewest[row])
-        return Reason(NO_LEAST_LEFT, {"gpus_left": numbers["gpus_free"], "fewest_gpus": fewest})
+        found = {"gpus_left": numbers["gpus_free"], "fewest_gpus": fewest, "fitness": self._answer.fitness}
+        holders = np.flatnonzero(self._gpus > 0).tolist()[:NEAREST]
+        return Reason(NO_LEAST_LEFT, found, tuple(self._problem.job_ids[holder] for holder in holders))
 
     def _numbers_of_age(self, row: int) -> dict[str, float]:
         """Return the numbers that determine the restart factor of a job."""

@@ -15,7 +15,7 @@ from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, ReasonKind
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gang_places import node_numbers
+from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import NEAREST, Describe
 from polluxsim.policies.tools.held_by_limit import OpenRows
 from polluxsim.policies.tools.reason_kinds import (
@@ -188,6 +188,7 @@ class BackfillPass:
             return reasons
         self._reserve_for_explanation()
         keys = [self.order.key(start.row) for start in self.starts]  # in rising order
+        available = gpus_up(self.view)
         for row, position in zip(waiting, self.order.ranks(waiting), strict=True):
             job = self.table.job(row)
             num_ahead = bisect_left(keys, self.order.key(row))
@@ -195,6 +196,7 @@ class BackfillPass:
             if num_ahead < len(self.starts):
                 gpus_left = self.starts[num_ahead].free
             numbers = {"position": position, **describe(job), "gpus_needed": job.num_replicas, "gpus_left": gpus_left}
+            numbers |= available
             reasons[job.job_id] = self._reason(row, num_ahead, numbers)
         return reasons
 

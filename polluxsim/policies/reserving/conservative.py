@@ -18,7 +18,7 @@ from polluxsim.policies.reserving.easy import Backfill
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.reserving.node_timetable import NodeTimetable
 from polluxsim.policies.tools.free_gpus import FreeGpus, Timetable
-from polluxsim.policies.tools.gang_places import node_numbers
+from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import may_all_fit, start_all
 from polluxsim.policies.tools.held_by_limit import HeldByLimit, Stop
 from polluxsim.policies.tools.reason_kinds import LEFT, NOT_TOGETHER, RESERVED_TIME, RESERVING_UNITS, RUNS_ON
@@ -43,6 +43,7 @@ class Reservations:
         self.free = free  # GPUs that are free apart from reservations
         self.of: dict[JobId, Reservation] = {}
         self.stopped: dict[JobId, Stop] = {}  # jobs that have no reservation, because a limit stops them
+        self.ends: dict[float, JobId] = {}  # a job whose reservation ends at each of these times [s]
         self._queue: list[Reservation] = []  # a heap
         self._made = 0  # number of reservations made so far
 
@@ -67,6 +68,7 @@ class Reservations:
         if start == inf:
             return start, placement
         end = view.round_at(start + max(length, view.round_interval))
+        self.ends[end] = job.job_id
         if isinstance(self.free, Timetable):
             self.free.take(job.num_replicas, start, end)
         else:
@@ -150,13 +152,14 @@ class Conservative(Backfill):
                 self._reserved = None
                 until = view.time
         some_wait = len(started) < len(view.waiting)
+        limits = self._limits
         view.limits.take_note(view.jobs, started, others_keep=True)
         return Decision(
             started,
             others_keep=True,
             valid_until=until,
             outdated_by=Change.JOBS_OR_NODES if self._reserved or some_wait else Change.ARRIVAL,
-            explain=lambda jobs: _reasons(view, started, reserved, jobs),
+            explain=lambda jobs: _reasons(view, started, reserved, limits, jobs),
         )
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
@@ -219,9 +222,11 @@ _NOT_NOW = (
 
 STARTS_BY = ReasonKind(
     "starts-by",
-    f"The policy reserves GPUs for every job, and no job may delay an earlier reservation. This job needs "
-    f"{{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. {RESERVED_TIME}.",
-    RESERVING_UNITS,
+    "The policy reserves GPUs for each job at the earliest time that delays no other reservation. This job needs "
+    f"{{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. [others?By plan, {{first}}[, whose reservation begins at "
+    "{first_start:clock},] releases its GPUs at {reserved_time:clock}. Then enough GPUs are free, so this job "
+    f"starts then at the latest|{RESERVED_TIME}].",
+    {**RESERVING_UNITS, "first_start": "s"},
     "A job waits for its reservation.",
     excuses_waiting=has_reservation,
     promises_start="reserved_time",
@@ -232,9 +237,10 @@ def _reasons(
     view: ClusterView,
     started: Mapping[JobId, Placement],
     reservations: Reservations | None,
+    limits: Limits,
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Return the reasons for the jobs in `asked`."""
+    """Return the reasons for the jobs in `asked`. That of a waiting job names a job that makes room for it."""
     reserved = reservations.of if reservations else {}
     stopped = reservations.stopped if reservations else {}
     jobs_by_name = {job.job_id: job for job in view.waiting} if stopped else {}
@@ -254,8 +260,13 @@ def _reasons(
             job = reserved[job_id].job
             due = {"reserved_time": start} if start < inf else {}
             nodes = node_numbers(view.shape_of(job), free.gpus)
-            needed = {"gpus_needed": job.num_replicas, "gpus_left": gpus_left, **nodes, **due}
-            reasons[job_id] = Reason(STARTS_BY, needed)
+            needed = {"gpus_needed": job.num_replicas, "gpus_left": gpus_left, **nodes, **due, **gpus_up(view)}
+            maker = limits.releases_at(start) or (reservations.ends.get(start) if reservations else None)
+            if maker in started:
+                needed["first_start"] = view.time
+            elif maker in reserved:
+                needed["first_start"] = reserved[maker].start
+            reasons[job_id] = Reason(STARTS_BY, needed, () if maker is None else (maker,))
         else:
             reasons[job_id] = Reason(RUNS_ON, {})
     return reasons

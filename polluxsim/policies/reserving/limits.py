@@ -102,6 +102,12 @@ class Limits:
                 placement = tuple((node, freed[release.job_id, node]) for node in nodes)
             yield max(release.time, next_round), placement
 
+    def releases_at(self, time: float) -> JobId | None:
+        """Return a running job whose GPUs are planned to be released at a time [s], or None."""
+        index = bisect_left(self._releases, time, key=lambda release: release.time)
+        is_at_time = index < len(self._releases) and self._releases[index].time == time
+        return self._releases[index].job_id if is_at_time else None
+
     def next_release(self, view: ClusterView) -> float:
         """Return the time of the next planned release, or ∞ [s]."""
         return next((time for time, _ in self.releases(view)), inf)

@@ -16,7 +16,7 @@ from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
-from polluxsim.policies.contract.view import ClusterView, Decision, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.reserving.backfill import backfilled
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
@@ -151,7 +151,22 @@ class Multifactor(Policy):
         table = self._table(name)
         limits = self._limits.setdefault(name, Limits(self.overestimate))
         order = FallingOrder(table, lambda: self._priorities(table, view.time, factors))
-        return backfilled(view, table, order, limits, lambda job: {"multifactor": order.value(job.job_id)})
+
+        def describe(job: JobView) -> dict[str, float]:
+            return {"multifactor": order.value(job.job_id), **self._parts(table, job, view.time, factors)}
+
+        return backfilled(view, table, order, limits, describe)
+
+    def _parts(self, table: WaitingTable, job: JobView, now: float, factors: Factors) -> dict[str, float]:
+        """Return the weighted factors of a job, whose sum is its priority, as numbers of a reason."""
+        row = table.row_of(job.job_id)
+        priority = max(job.priority, 0.0) / factors.highest_priority if factors.highest_priority > 0 else 0.0
+        return {
+            "age_part": self.age * min((now - job.submit_time) / self.max_age, 1.0),
+            "size_part": self.size * job.num_replicas / max(factors.num_gpus, 1),
+            "priority_part": self.priority * priority,
+            "fair_share_part": self.fair_share * float(factors.fair_share[table.user[row]]),
+        }
 
     def _priorities(self, table: WaitingTable, now: float, factors: Factors) -> Floats:
         """Return the weighted sum of the factors of each row of a table, shape (rows,)."""

@@ -58,19 +58,19 @@ BESIDE_GUARANTEED = ReasonKind(
 )
 KEEPS_GPUS = ReasonKind(
     "keeps-gpus",
-    f"{_GUARANTEE}. It needs {{gpus_needed:GPU}} [whole_nodes=1?of whole nodes|on one node] without another such job. "
-    "[whole_nodes=1?[gpus_left=0?No whole node is|Whole nodes with {gpus_left:GPU} are] free for it"
-    "|most_on_node=0?No GPU is free for it|The best node has {most_on_node} free for it]. The job waits, and the "
-    "policy keeps [gpus=0?no GPU|{gpus:GPU}] for it until then.",
+    f"{_GUARANTEE}. It needs {{gpus_needed:GPU}} [whole_nodes=1?of whole nodes|on one node] that no other job with a "
+    "guarantee holds. [whole_nodes=1?[gpus_left=0?No whole node is|Whole nodes with {gpus_left:GPU} are] free for it"
+    "|most_on_node=0?No GPU is free for it|The best node has {most_on_node} free for it]. So the job waits, and the "
+    "policy keeps [gpus=0?no GPU|{gpus:GPU}] for it in the meantime.",
     _UNITS,
     "A job with a guarantee waits, and keeps GPUs.",
     excuses_waiting=lacks_kept_gpus,
 )
 NO_ROOM_BESIDE = ReasonKind(
     "no-room-beside",
-    f"{_NO_GUARANTEE}. It needs {{gpus_needed:GPU}} without another such job, beside jobs that leave it time to run. "
-    "[gpus_left=0?No GPU has|gpus_left=1?1 GPU has|{gpus_left:GPU} have] no other such job"
-    "[gpus_left>=gpus_needed?, and the jobs on {gpus_usable} of these leave it time to run].",
+    f"{_NO_GUARANTEE}, and each GPU takes at most one job without a guarantee. It needs {{gpus_needed:GPU}}, and "
+    "[gpus_left=0?every GPU already has such a job|only {gpus_left:GPU} [gpus_left=1?has|have] no such job yet]"
+    "[gpus_left>=gpus_needed?. The jobs with a guarantee leave time to run on only {gpus_usable} of these].",
     _UNITS,
     "A job without a guarantee waits.",
     excuses_waiting=lacks_kept_gpus,

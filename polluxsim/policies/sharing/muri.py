@@ -116,7 +116,10 @@ class Muri(AtEvents):
         figure = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-            keys = {job.job_id: {"position": float(rank), figure: service(job)} for rank, job in enumerate(order, 1)}
+            keys: dict[JobId, dict[str, float]] = {}
+            for rank, job in enumerate(order, 1):
+                known = float(job.stages is not None)
+                keys[job.job_id] = {"position": float(rank), figure: service(job), "stages_known": known}
             pack_of = {job.job_id: pack for pack in packs for job in pack.jobs}
             for job in view.jobs:
                 gpu_type, left = left_at_turn[job.job_id]
@@ -145,9 +148,9 @@ PACK_WAITS = ReasonKind(
 )
 BEYOND_PACKS = ReasonKind(
     "beyond-packs",
-    f"{PLACE} The policy considers only the first jobs that fill the cluster, if up to four jobs of equal size share "
-    "their GPUs. Jobs whose stages are unknown do not share. This job needs {gpus_needed:GPU}, and waits, because "
-    f"after the jobs ahead of it {LEFT}.",
+    f"{PLACE} The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
+    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. After the jobs ahead "
+    f"of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it waits.",
     _UNITS,
     "A job comes after those that would fill the cluster in packs of four.",
     excuses_waiting=another_does_not_fit,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.models.goodput import Goodput, KnownGoodputs, ScaledGoodput
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -24,7 +25,8 @@ class GpuConfiguration(NamedTuple):
     gpus: int
 
     def __str__(self) -> str:
-        return f"{self.gpus} {self.gpu_type}"
+        name = "GPU" if self.gpus == 1 else "GPUs"
+        return f"{self.gpus} {name}" if self.gpu_type == ANY.name else f"{self.gpus} {self.gpu_type}"
 
 
 def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[GpuConfiguration]:

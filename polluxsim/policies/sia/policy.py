@@ -291,6 +291,7 @@ def _reason(
     factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
     without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
     numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
+    numbers["most_gpus"] = float(programme.gpus[~np.isnan(costs)].max())
     if costs[best] >= cost:
         better = int(np.nanargmax(without_restart))
         if now >= 0 and without_restart[better] <= worths[now]:

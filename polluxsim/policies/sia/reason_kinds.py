@@ -60,15 +60,17 @@ _HAS = "[has?The job has {has:label}, worth {has:.3g} times its slowest configur
 
 BEST_CONFIGURATION = ReasonKind(
     "best-configuration",
-    f"{_HAS}. No configuration that it may have now is worth more.",
+    f"{_HAS}. No configuration that it may have now is worth more[most_gpus? (at most {{most_gpus:GPU}})].",
+    {"most_gpus": "GPUs"},
     meaning="A job has the best configuration.",
     excuses_running=has_largest_configuration,
 )
 RESTART_NOT_WORTH = ReasonKind(
     "restart-not-worth",
-    f"{_HAS}. [is_best=1?This is the best configuration that it may have now: without the restart, it would be worth "
-    "{best:.3g}"
-    "|{best:label} would be worth {best:.3g}, but the restart would leave only {restart_factor:.2f} of that].",
+    f"{_HAS}[is_best=1?, and {{best:.3g}} times without the restart. This is the best configuration that it may have "
+    "now[most_gpus? (at most {most_gpus:GPU})]"
+    "|. {best:label} would be worth {best:.3g} times, but the restart would leave only {restart_factor:.2f} of that].",
+    {"most_gpus": "GPUs"},
     meaning="A better configuration is not worth a restart.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,

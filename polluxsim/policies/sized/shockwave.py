@@ -197,11 +197,12 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
 
 
 _DUE = (
-    "It is expected to train for another {remaining_time:clock}[weight>1?. It is expected to end after its fair "
-    "time, so its utility counts {weight:.3g} times in the plan]. In this round, "
+    "It is expected to train for another {remaining_time:clock}[weight>1?. By its last plan, it ends at {lateness:.5g} "
+    "times its fair time, so its utility counts [weight>=1000?{weight:.0f}|{weight:.3g}] times "
+    "([weight>=1000000?the most possible|{lateness:.5g} to the power {power}])]. In this round, "
     "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
     "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
-    "planned GPU rounds, {rank:.3g} for this job]"
+    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job]"
 )
 _LEFT = (
     "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left[left_type? of type {left_type:label}], and "
@@ -225,7 +226,7 @@ MARKET_SPARE = ReasonKind(
 )
 MARKET_LATER = ReasonKind(
     "market-later",
-    f"[rounds=0?The plan gives the job no more round in this window, and the other jobs leave too few GPUs"
+    f"[rounds=0?The plan gives the job no more round in this window, and too few GPUs are left in this round"
     "|The plan for this window gives the job {rounds:more round}, but in this round other jobs come first]. "
     f"[rounds>0?{_DUE}|It is expected to train for another {{remaining_time:clock}}]. At its turn, {_LEFT}.",
     _UNITS,
@@ -271,8 +272,10 @@ class Shockwave(Policy):
     times_since: Annotated[str, OneOf(SUBMISSION, TIME_ZERO)] = SUBMISSION
     traits: ClassVar[Traits] = Traits(slices_time=True)
     _targets: dict[JobId, FairTime] = field(default_factory=dict, init=False, repr=False)
-    # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
+    # Weight of each job in the present plan, and the unfairness and the power of which the weight is made.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _lateness: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
+    # Rounds of each job that are left in the present plan, and those of the window.
     _planned: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
     _rounds_left: int = field(default=0, init=False, repr=False)
 
@@ -292,6 +295,7 @@ class Shockwave(Policy):
         running, left_at_turn = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
         rounds = self._planned
         weights = self._weights
+        lateness = self._lateness
         rounds_left = self._rounds_left
 
         def reason(name: JobId) -> Reason:
@@ -304,6 +308,8 @@ class Shockwave(Policy):
                 "rounds": rounds[name],
                 "remaining_time": prospects[name].left,
                 "weight": weights[name],
+                "lateness": lateness[name][0],
+                "power": lateness[name][1],
                 "rank": weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas),
                 "needs_all": float(rounds[name] >= rounds_left),
                 "rounds_left": rounds_left,
@@ -348,16 +354,22 @@ class Shockwave(Policy):
         if least_rounds is None:
             least_rounds = [0] * len(jobs)
             weights = [self._weight(rho, job, window) for rho, job in zip(expected_unfairness, jobs, strict=True)]
+        powers = [self._power(job, window) for job in jobs]
+        self._lateness = dict(zip(prospects, zip(expected_unfairness, powers, strict=True), strict=True))
         self._weights = dict(zip(prospects, weights, strict=True))
         self._planned = dict(zip(prospects, planned_rounds(jobs, weights, least_rounds, window), strict=True))
         self._rounds_left = self.window
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
         """Return the weight of a job by its expected fairness ρ, ≥ 1. Jobs that end in a round weigh most."""
-        power = self.exponent if has_come(window.length, job.left) else 100.0
+        power = self._power(job, window)
         # By logarithms, because powers of 100 may be too large for a number.
         exponent = min(max(power * log(rho), 0.0), log(MOST_WEIGHT)) if rho > self.most_unfairness else 0.0
         return min(exp(exponent), MOST_WEIGHT)
+
+    def _power(self, job: Prospect, window: Window) -> float:
+        """Return the power of the unfairness of a job. Jobs that end in a round have the largest."""
+        return self.exponent if has_come(window.length, job.left) else 100.0
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
         """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""

@@ -167,25 +167,27 @@ _UNITS = {
     **dict.fromkeys(("bidders", "without_lease"), "jobs"),
 }
 _AUCTION = (
-    "The policy offers {offer:GPU} to the {without_lease:job} without a lease, those furthest behind their fair time "
+    "[without_lease=1?The policy offers {offer:GPU} to this job, the only one without a lease, and it bids."
+    "|The policy offers {offer:GPU} to the {without_lease:job} without a lease, those furthest behind their fair time "
     "first. This job is number {position}. [bidders=1?The first job bids|The first {bidders} jobs bid], and the others "
-    "get what is left."
+    "get what is left.]"
 )
 """Sentences on the auction of a round."""
 
 LEASED = ReasonKind(
     "leased",
-    f"[rho?{_AUCTION} |]The policy leases {{gpus:GPU}} to the job until {{lease_end:clock}}[. With these GPUs, the job "
-    "would end at {rho:.2f} times its fair time, and without them at {rho_later:.2f} times].",
+    f"[rho?{_AUCTION} |]The policy leases {{gpus:GPU}} to the job until {{lease_end:clock}}[. With [gpus=1?this "
+    "GPU|these GPUs], the job would end at {rho:.2f} times its fair time, and if it got its GPUs only one lease later, "
+    "at {rho_later:.2f} times].",
     _UNITS,
     "A job holds GPUs on a lease.",
 )
 OUTBID = ReasonKind(
     "outbid",
     f"[offer=0?All GPUs are on leases, the first of which ends at {{first_end:clock}}.|{_AUCTION}"
-    "[ Jobs that get GPUs: {others}.] After them, [auction_left=0?no GPU is|auction_left=1?1 GPU is|{auction_left:GPU} "
-    "are] left[, and this job needs at least {fewest_gpus}].] If this job gets GPUs one lease later, it ends at "
-    "{rho_later:.2f} times its fair time.",
+    "[ Jobs that get GPUs: {others}. After them, | Of these, ][auction_left=0?no GPU is|auction_left=1?1 GPU is"
+    "|{auction_left:GPU} are] left[, and this job needs at least {fewest_gpus}].] If this job gets GPUs one lease "
+    "later, it ends at {rho_later:.2f} times its fair time.",
     _UNITS,
     meaning="Other jobs hold the GPUs on leases, or won them.",
 )

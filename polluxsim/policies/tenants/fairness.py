@@ -79,12 +79,14 @@ class FairQueues(Policy):
         for job in view.running:
             used[queue_of(job)] += job.num_replicas * self.lookahead / self._weight(queue_of(job))
 
+        keeps_running = {"keeps_running": 1.0} if view.running else {}
+
         @cache
         def at_turns() -> Floats:
             return self._usage_at_turns(used, waiting)
 
         def describe(job: JobView) -> dict[str, float]:
-            numbers = {"virtual_usage": usage[queue_of(job)]}
+            numbers = {**keeps_running, "virtual_usage": usage[queue_of(job)], "lookahead": self.lookahead}
             at_turn = float(at_turns()[table.row_of(job.job_id)])
             return numbers if at_turn == inf else numbers | {"turn_usage": at_turn}
 
@@ -274,7 +276,8 @@ _UNITS = {
 LOWEST_SHARE = ReasonKind(
     "least-share",
     f"The job gets {_NEEDS}, because {_OWNER} had the lowest dominant share of those whose next job fits"
-    "[share_before?, {share_before:%}]. With all starts of this round, this share is {dominant_share:%}.",
+    "[share_before?, {share_before:%}]. Equal shares go by the priority, then by the submission, of the next job. With "
+    "all starts of this round, this share is {dominant_share:%}.",
     _UNITS,
     "A job starts, because its queue or user has the lowest dominant share.",
 )
@@ -286,11 +289,12 @@ NEVER_FITS = ReasonKind(
 )
 SHARE_WAITS = ReasonKind(
     "share-waits",
-    f"The job needs {_NEEDS}, and [waits behind {{first}}, the next job of the same [by_user=1?user|queue], which does "
-    "not fit|the jobs before it left too little on the nodes]. [head_gpus?{first} needs {head_gpus:GPU}. ]"
-    "[gpus_left=0?No GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?"
-    "[gpus_usable?, {gpus_usable} of them with enough CPUs and memory], at most {node_gpus_left} on one node]. "
-    f"The dominant share of {_OWNER} is {{dominant_share:%}}.",
+    f"The job needs {_NEEDS}[others?, and waits behind {{first}}, the next job of the same [by_user=1?user|queue], "
+    "which does not fit. {first} needs {head_gpus:GPU}]. After the starts of this round, [gpus_left=0?no GPU is"
+    "|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?[gpus_usable?, {gpus_usable} of them with enough CPUs and "
+    "memory], at most "
+    "{node_gpus_left} on one node]. The policy preempts no job, and the [by_user=1?user|queue] with the lowest "
+    f"dominant share goes first; the share of {_OWNER} is {{dominant_share:%}}.",
     _UNITS,
     "A job waits, because it or an earlier job of its queue or user does not fit.",
     excuses_waiting=another_does_not_fit,

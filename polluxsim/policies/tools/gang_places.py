@@ -208,6 +208,13 @@ class GangPlaces:
         return on_node
 
 
+def gpus_up(view: ClusterView) -> dict[str, float]:
+    """Return the available GPUs as a number of a reason if some GPUs of the cluster are not available, else nothing."""
+    if len(view.types) == 1 and view.num_gpus < view.nominal_gpus:
+        return {"gpus_up": view.num_gpus}
+    return {}
+
+
 def node_numbers(shape: Shape, free: Sequence[int]) -> dict[str, float]:
     """Return what nodes lack for a job, as numbers of a reason; empty if all GPUs together are too few.
 

@@ -12,7 +12,7 @@ from typing import Any
 from polluxsim.hardware.placements import Crew, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
-from polluxsim.policies.tools.gang_places import GangPlaces, Heads
+from polluxsim.policies.tools.gang_places import GangPlaces, Heads, gpus_up
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 
@@ -262,12 +262,13 @@ def _all_fit(
     """
     asked = set(jobs)
     gpus_left = view.num_gpus - view.demand
+    available = gpus_up(view)
     reasons = {}
     for position, job in zip(range(len(ordered), 0, -1), reversed(ordered), strict=True):
         gpus_left += job.num_replicas
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
-            reasons[job.job_id] = Reason(GANG_FITS, numbers)
+            reasons[job.job_id] = Reason(GANG_FITS, numbers | available)
             if len(reasons) == len(asked):
                 break
     return reasons
@@ -293,6 +294,7 @@ def _reasons(
     budget = Budget(view, mixes=True) if view.shape_rule.anywhere else GangPlaces(view, order)
     ahead = deque[str](maxlen=NEAREST)
     at_limits = held_before.copy()
+    available = gpus_up(view)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order(), start=1):
         stop = at_limits.stop(job)
@@ -307,6 +309,7 @@ def _reasons(
         fits = head is None and bool(budget.take(job))
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            numbers |= available
             if of_types:
                 numbers |= _numbers_of_type(of_types, budget.types_left(head or job))
             if not fits and isinstance(budget, GangPlaces):
@@ -370,7 +373,13 @@ def gangs_by(
         running_first = not preemptive or (may_all_fit(view) and not is_limited)
     first, later = (view.running, view.waiting) if running_first else ((), view.jobs)
     order = chain(first, sorted(later, key=key))
-    return schedule_gangs(view, order, order_lasts_until=inf if running_first else lasts_until, describe=describe)
+    why_running_first = {"all_fit" if preemptive else "keeps_running": 1.0} if running_first and first else {}
+
+    def describe_in_order(job: JobView) -> dict[str, float]:
+        return {**why_running_first, **describe(job)}
+
+    lasts = inf if running_first else lasts_until
+    return schedule_gangs(view, order, order_lasts_until=lasts, describe=describe_in_order)
 
 
 def newcomers(view: ClusterView, known: Collection[JobId]) -> Sequence[JobView]:

@@ -182,7 +182,7 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
 NO_GPU_LEFT = ReasonKind(
     "no-gpu-left",
     "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and "
-    "[num_gpus=0?no GPU is|{num_gpus:GPU} [num_gpus=1?is|are]] up.",
+    "[num_gpus=0?no GPU is up|only {num_gpus:GPU} [num_gpus=1?is|are] up, so none is left for it].",
     ELASTIC_UNITS,
     "As many earlier jobs as there are GPUs have all GPUs.",
 )

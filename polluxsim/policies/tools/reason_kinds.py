@@ -6,38 +6,55 @@ from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, Rou
 
 PLACE = (
     "The job is number {position} in the order of the policy"
+    "[group_jobs? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
     "[queue_type? for type {queue_type:label}]"
+    "[all_fit? (all jobs fit, so running jobs go first)|keeps_running? (running jobs go first)]"
     "[queues?, in queue {queue} of {queues}[queue_threshold? (up to {queue_threshold:hours} GPU-hours)], with "
-    "{attained_service:hours} GPU-hours attained"
+    "{attained_service:hours} GPU-hours attained. In a queue, running jobs stay ahead of waiting jobs"
     "|queue?, in queue {queue} of 2, with {attained_service:hours} GPU-hours attained (queue 1 ends at "
-    "{queue_threshold:hours} GPU-hours)"
+    "{queue_threshold:hours} GPU-hours). [queue=1?Queue 1 goes by submission|Queue 2 goes by the time at which jobs "
+    "entered it]"
     "|quanta?, with {quanta} whole [quanta=1?quantum|quanta] of {quantum:hours} "
-    "[quantum=3600?GPU-hour|GPU-hours] attained ({attained_service:hours} GPU-hours in all)"
+    "[quantum=3600?GPU-hour|GPU-hours] attained ({attained_service:hours} GPU-hours in all)[gittins_index?|. "
+    "Jobs with equal quanta go by submission]"
     "|attained_service?, with {attained_service:hours} GPU-hours attained]"
     "[gittins_index?[services=0?. No job has ended yet, so the jobs are in order of submission"
     "|longer_services=0? and a Gittins index of 0, because [services=1?the only job that has ended did not need"
-    "|none of the {services:job} that have ended needed] more"
-    "| and a Gittins index of {gittins_index:per hour} completions per GPU-hour, from the {longer_services} of "
-    "{services:ended job} that needed more than these quanta]]"
-    "[time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g}, and it "
+    "|none of the {services:job} that have ended needed] more than these quanta. Jobs with equal indices go by "
+    "submission"
+    "| and a Gittins index of {gittins_index:per hour} completions per GPU-hour, from "
+    "[services=1?the only job that has ended. It|longer_services=services?all {services:job} that have ended. They"
+    "|{longer_services} of the {services:job} that have ended. [longer_services=1?It|They]] needed more than these "
+    "quanta. Jobs with equal indices go by submission]]"
+    "[shares_due?. It has no share of the time yet, because it arrived after the policy last computed shares. The "
+    "policy computes them again at {shares_due:clock} or later. Until then, such jobs go after those with a share, by "
+    "submission"
+    "|time_share=0?. Its share of the time is 0 since the policy last computed shares. Such jobs go last, first those "
+    "that lacked most time before ([time_lacked>0.5?this job {time_lacked:clock}"
+    "|time_ahead>0.5?this job had {time_ahead:clock} too much|this job none]), then by submission"
+    "|time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g}, and it "
     "has had {time_had:clock} since shares were computed (half a round counts at the start)"
-    "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts too"
-    "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts too"
-    "|time_share=0?. Jobs with a larger share go first. Those without a share follow by the time that they lacked "
-    "before, then by submission]"
-    "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests]"
+    "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts for it"
+    "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts against it]"
+    "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests. Jobs with equal times "
+    "go by submission]"
     "[remaining_service?, with {remaining_service:hours} GPU-hours left to run"
-    "[group_types>1? on the fastest type that it can use]]"
+    "[group_types>1? on the fastest type that it can use]. Jobs with equal GPU-hours go by submission]"
     "[expected_service?[learnt_jobs=0?. No job has completed yet, so all jobs count as equal and stay in order of "
     "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended]]"
     "[deadline?, with its deadline at {deadline:clock}"
     "|no_deadline?, without a deadline: such jobs come last, in order of submission]"
-    "[virtual_usage?. Its queue has used {virtual_usage:hours} GPU-hours per unit of weight"
-    "[turn_usage?, and {turn_usage:hours} with those expected of its running and earlier jobs]]"
-    "[multifactor?, with a multifactor priority of {multifactor:.5g}]"
-    "[group_jobs?, among {group_jobs:job} that can use the same {group_gpus:GPU}]"
-    "[utility?, by the utility per GPU]"
-    "[priority?, with priority {priority}]"
+    "[virtual_usage?, by the GPU time of the queues per unit of weight, the least first, then by submission. Its queue "
+    "has used "
+    "{virtual_usage:hours} GPU-hours[turn_usage>virtual_usage?, and counts {turn_usage:hours} at the turn of this job: "
+    "each of its running and earlier jobs counts {lookahead:clock} more on its GPUs]]"
+    "[multifactor?, with a multifactor priority of {multifactor:.5g}[fair_share_part?: {fair_share_part:.5g} by the "
+    "fair share of its user, {priority_part:.5g} by its own priority, {age_part:.3g} by its waiting time and "
+    "{size_part:.3g} by its size]]"
+    "[utility?, by the utility per GPU[utility_per_gpu? ({utility_per_gpu:per hour} per hour)]]"
+    "[priority?, with priority {priority}. [protected_until?It goes first until {protected_until:clock}, because it "
+    "started less than {min_run_time:clock} before|Jobs that started less than {min_run_time:clock} ago go first, then "
+    "the highest priority. Of equal ones, running jobs go first, then the first submitted]]"
     "[submitted?: running jobs first, then by submission, this job at {submitted:clock}"
     "|arrived?, by submission at {arrived:clock}]."
 )
@@ -45,6 +62,8 @@ PLACE = (
 
 LEFT = (
     "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left"
+    "[gpus_up?[gpus_up=0?, because no node is available now|gpus_up=1? of the only one that is available now"
+    "| of the {gpus_up} that are available now]]"
     "[queue_type?|left_type? [gpus_left=0?of any type that it can use|of type {left_type:label}]]"
 )
 """Part of a sentence: the GPUs that are left when the turn of a job comes, and on several types, their type."""
@@ -60,6 +79,9 @@ NOT_TOGETHER = (
 QUOTA = "Its queue now holds {queue_gpus:GPU} and has a quota of {quota}."
 """Sentence on the quota of the queue of a job."""
 
+ALL_TAKEN = "[num_gpus=1?The only GPU that is up is|All {num_gpus:GPU} that are up are] taken"
+"""Part of a sentence: no GPU is left."""
+
 RESERVED_TIME = (
     "[reserved_time?By the planned ends of the running jobs, it starts at {reserved_time:clock} at the latest"
     "|The nodes that are up never have enough free GPUs for it]"
@@ -70,8 +92,10 @@ ORDER_UNITS = {
     **dict.fromkeys(("attained_service", "queue_threshold", "remaining_service", "expected_service"), "GPU s"),
     **dict.fromkeys(("remaining_time", "deadline", "time_had", "submitted", "arrived"), "s"),
     "gittins_index": "1/GPU s",
+    "utility_per_gpu": "1/s",
     **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
-    **dict.fromkeys(("time_lacked", "time_ahead"), "s"),
+    **dict.fromkeys(("time_lacked", "time_ahead", "shares_due", "lookahead"), "s"),
+    **dict.fromkeys(("min_run_time", "protected_until"), "s"),
     **dict.fromkeys(("group_gpus", "queue_type"), "GPUs"),
 }
 """Units of the numbers by which policies order jobs."""
@@ -79,6 +103,7 @@ ORDER_UNITS = {
 GANG_UNITS = {
     **ORDER_UNITS,
     **dict.fromkeys(("gpus_needed", "gpus_left", "head_gpus_needed", "node_gpus_needed", "node_gpus_left"), "GPUs"),
+    "gpus_up": "GPUs",
     **dict.fromkeys(("nodes_needed", "nodes_left"), "nodes"),
     "left_type": "GPUs",
 }
@@ -90,7 +115,7 @@ RESERVING_UNITS = {**GANG_UNITS, "reserved_time": "s", "planned_end": "s"}
 ELASTIC_UNITS = {
     **dict.fromkeys(("gpus", "gpus_before", "gpus_free", "gpus_left", "max_replicas", "application_limit"), "GPUs"),
     **dict.fromkeys(("fewest_gpus", "user_limit", "next_gpus", "gpus_needed"), "GPUs"),
-    **dict.fromkeys(("last_gain", "next_gain", "winning_gain"), "s"),
+    **dict.fromkeys(("last_gain", "next_gain", "winning_gain", "remaining_time", "next_time"), "s"),
     "num_gpus": "GPUs",
     **dict.fromkeys(("age", "restart_delay"), "s"),
 }
@@ -166,24 +191,27 @@ AT_LIMIT = ReasonKind(
     "The job has {max_replicas:GPU}, "
     "[application_limit?[max_replicas>=application_limit?the most that its largest batch size allows."
     "|max_replicas>=num_gpus?all GPUs of the cluster."
-    "|the most that it may have now: the maximum of its user, or twice the largest number on which it has run. All "
-    f"{{num_gpus:GPU}} and the {{application_limit}} of its largest batch size are no limit.] {SPEEDUPS}"
+    "|doubled=1?the most that it may have now: twice the {gpus_before} that it had before."
+    f"|the most that it may have now: the maximum of its user, or twice the largest number on which it ran.] {SPEEDUPS}"
     f"|restart_factor?the most that it may have before its first measurement. {SPEEDUPS}"
-    "|the most that its batch size or its user allows.]",
+    "|the most that its user, its batch size and its agent allow now.]",
     ELASTIC_UNITS,
     "A job has the most GPUs that it may have.",
 )
 NO_GAIN = ReasonKind(
     "no-gain",
-    "The job has {gpus:GPU}. With one more, it would not be faster.[speedup? {SPEEDUPS}]",
+    "[next_time?The job has {gpus:GPU} and would end in {remaining_time:clock} with [gpus=1?it|them]. With one more, "
+    "it would end [next_time>remaining_time?later|no earlier], in {next_time:clock}, so the policy gives it no more."
+    f"|The job has {{gpus:GPU}}. With one more, it would not be faster.[speedup? {SPEEDUPS}]]",
     ELASTIC_UNITS,
     "Another GPU makes a job no faster.",
 )
 NO_LEAST_LEFT = ReasonKind(
     "no-least-left",
     "[gpus_left=0?No GPU is|gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] left for the job. It needs at least "
-    "{fewest_gpus}, so it waits.[ The policy first gives each job its smallest number, in order of submission. The "
-    "nearest jobs ahead that get theirs: {others}.]",
+    "{fewest_gpus}, so it waits.[fitness?[ The search gave the other GPUs to {others}: the best division that it "
+    "found, with a fitness of {fitness:.5g}.]|others? The policy first gives each job its smallest number, in order of "
+    "submission. The nearest jobs ahead that get theirs: {others}.]",
     ELASTIC_UNITS,
     "The GPUs that are left are fewer than the smallest number on which the job runs.",
 )

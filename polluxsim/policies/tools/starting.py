@@ -12,7 +12,7 @@ from typing import NamedTuple
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gang_places import node_numbers
+from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import NEAREST, Describe, schedule_gangs
 from polluxsim.policies.tools.held_by_limit import OpenRows
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
@@ -80,6 +80,7 @@ class GangPass:
         started = [self.table.job(start.row).job_id for start in self.starts]
         keys = [self.order.key(start.row) for start in self.starts]  # in rising order
         running = [job.job_id for job in self.view.running]
+        available = gpus_up(self.view)
         for row, rank in zip(rows, self.order.ranks(rows), strict=True):
             job = self.table.job(row)
             key = self.order.key(row)
@@ -87,6 +88,7 @@ class GangPass:
             gpus_left = self.starts[num_ahead].free if num_ahead < len(keys) else self.free.total
             position = len(running) + rank
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
+            numbers |= available
             of_limit = self.open_rows.reason(job, num_ahead)
             if head is not None and key > self.order.key(head):
                 numbers["head_gpus_needed"] = int(self.table.gpus[head])
@@ -108,6 +110,7 @@ class GangPass:
         """Return the reasons of the running jobs among some jobs."""
         wanted = set(asked)
         gpus_left = self.view.num_gpus
+        available = gpus_up(self.view)
         reasons: dict[JobId, Reason] = {}
         for position, job in enumerate(self.view.running, start=1):
             if job.job_id in wanted:
@@ -116,6 +119,7 @@ class GangPass:
                     "gpus_needed": job.num_replicas,
                     "gpus_left": gpus_left,
                     **describe(job),
+                    **available,
                 }
                 reasons[job.job_id] = Reason(GANG_FITS, numbers)
             gpus_left -= job.num_replicas

@@ -261,6 +261,8 @@ class Hadar(Policy):
             numbers = dict(told.numbers)
             if bid.gpu_type is not None and len(demand.types) > 1:
                 numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
+            if told.kind is GANG_DOES_NOT_FIT:
+                numbers["utility_per_gpu"] = utility_of[job]
             if told.kind is not PASSED_OVER or lowest is None:
                 return told._replace(numbers=numbers)
             numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
@@ -278,7 +280,7 @@ _WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_nee
 
 WORTH_ITS_PRICE = ReasonKind(
     "worth-its-price",
-    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it these GPUs.",
+    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it [gpus_needed=1?this GPU|these GPUs].",
     GANG_UNITS,
     "The utility of a job exceeds the price of its GPUs.",
 )

@@ -197,16 +197,21 @@ class RoundsOfShares(Policy):
         """Return the reason of a job on a cluster of some GPU types."""
         if self._stays_idle(job.job_id):
             return Reason(AWAITS_SHARES, {"shares_due": self._reset + self.reset_interval})
-        lacked = self._deficit.get((job.job_id, turn.gpu_type), 0.0)
         numbers: dict[str, float] = {
             "position": turn.position,
             "gpus_needed": job.num_replicas,
             "gpus_left": turn.left,
-            "time_share": self._time_shares.get(job.job_id, {}).get(turn.gpu_type, 0.0),
-            "time_had": turn.time_had,
-            "time_lacked": lacked,
-            "time_ahead": -lacked,
         }
+        if job.job_id in self._time_shares:
+            lacked = self._deficit.get((job.job_id, turn.gpu_type), 0.0)
+            numbers |= {
+                "time_share": self._time_shares[job.job_id].get(turn.gpu_type, 0.0),
+                "time_had": turn.time_had,
+                "time_lacked": lacked,
+                "time_ahead": -lacked,
+            }
+        else:
+            numbers["shares_due"] = self._reset + self.reset_interval
         if num_types > 1:
             numbers[f"queue_type {turn.gpu_type}"] = turn.left
             numbers["other_types"] = len(job.speeds.keys() - {turn.gpu_type})

@@ -1,0 +1,66 @@
+"""Kinds of reasons of elastic policies that know the true times of jobs or need no times."""
+
+from __future__ import annotations
+
+from polluxsim.policies.contract.reasons import ReasonKind
+from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS
+
+PROPORTIONAL_SHARE = ReasonKind(
+    "proportional-share",
+    "The policy divides {num_gpus:GPU} in proportion to the requests, which come to {demand:GPU}. The request of this "
+    "job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each next GPU goes to the job with the smallest part of its "
+    "request, of equal ones to the first submitted. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
+    "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
+    "|, the most that it may have now].",
+    {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end"), "GPUs")},
+    "A job gets GPUs in proportion to its request.",
+)
+GAIN_TOO_SMALL = ReasonKind(
+    "gain-too-small",
+    "[others?The policy gives each next GPU to the job that saves most time by it. "
+    "[steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
+    f"|{ALL_TAKEN} by the smallest numbers of the jobs. ]"
+    "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
+    "|One GPU more would save this job {next_gain:clock}.]"
+    "[weight<1? These times count {weight:.3g} times, because the job has logged too few losses.]"
+    f"[ {ALL_TAKEN}. The last free one went to {{first}}, which saves {{winning_gain:clock}} by it.]",
+    ELASTIC_UNITS,
+    "Another job gains more from the last GPU.",
+)
+WON_AGAINST = ReasonKind(
+    "won-against",
+    "Of two jobs, the policy gives the next GPU to the one that ends sooner, unless the other would save a larger "
+    "share of its time by it than the first would gain in speed. "
+    "[gpus=0?This job has won no GPU. On the fewest that it can use, {next_gpus}, it would end in "
+    "{remaining_time:clock}|This job has won {gpus:GPU}, and would end in {remaining_time:clock}]"
+    "[next_gpus?[gpus=0?|next_time>=remaining_time?; with {next_gpus} more, it would end no sooner"
+    "|; with {next_gpus} more, in {next_time:clock}[speed_gain?, {speed_gain:%} faster|time_saved?, "
+    "{time_saved:%} less]]|. It may not have more now]."
+    "[next_gpus>gpus_left? [gpus_left=0?No GPU of {num_gpus} is|{gpus_left} of {num_gpus:GPU} [gpus_left=1?is|are]] "
+    "left."
+    "[ The last [winner_gpus=1?one|{winner_gpus}] went to {first}, which would end in {winner_time:clock} with "
+    "[winner_gpus=1?it|them][ instead of {winner_before:clock}[winner_speed_gain?, {winner_speed_gain:%} faster"
+    "|winner_time_saved?, {winner_time_saved:%} less]]."
+    "[next_gpus>left_before? At that turn, only {left_before} [left_before=1?was|were] left for this job.]]]",
+    {
+        **ELASTIC_UNITS,
+        **dict.fromkeys(("winner_time", "winner_before"), "s"),
+        **dict.fromkeys(("winner_gpus", "left_before"), "GPUs"),
+    },
+    "The GPUs that a job won against the other jobs.",
+)
+LARGEST_SUM = ReasonKind(
+    "largest-sum",
+    "Each job has at least its fewest GPUs. The policy gives out the rest of {num_gpus:GPU} so that the sum of the "
+    "speedups, each over the fewest GPUs of the job, is largest. "
+    "[most_gpus=fewest_gpus?This job has {gpus:GPU}, the fewest and the most that it may have now"
+    "|gpus=fewest_gpus?This job has its fewest, {gpus:GPU}, so its speedup is 1"
+    "|gpus=most_gpus?This job has {gpus:GPU}, the most that it may have now. On its fewest, {fewest_gpus}, it would be "
+    "{speedup:.2f} times slower|This job has {gpus:GPU}. Its speedup over its fewest, {fewest_gpus}, is {speedup:.2f}]"
+    "[speedup_more?; with one more, it would be {speedup_more:.2f}]."
+    "[speedup_more?[gpus_left>0? So {gpus_left:more GPU} [gpus_left=1?stays|stay] idle"
+    "|others? Of the other jobs, {first} would lose least by one GPU fewer: {loss_other:.2f} of its speedup"
+    "| No GPU is left, and no other job could give one up].]",
+    {**ELASTIC_UNITS, "most_gpus": "GPUs"},
+    "The GPUs of a job for which the sum of all speedups is largest.",
+)
