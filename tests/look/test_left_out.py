@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from polluxsim.look.settings_tables import as_text, comparison_text, rank_table
+from polluxsim.look.rank_table import rank_table
+from polluxsim.look.settings_tables import as_text, comparison_text
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.look.why.story import summary
 from polluxsim.metrics.outcomes import incomplete
