@@ -16,7 +16,7 @@ from polluxsim.look.tables import html, latex, markdown, text_blocks
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.outcomes import counts_in_words, number_of
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
-from polluxsim.statistics.metric_lines import change_text, with_interval
+from polluxsim.statistics.number_texts import change_text, with_interval
 
 if TYPE_CHECKING:
     from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable
@@ -363,9 +363,9 @@ def _lines_in_common(comparison: Against) -> Iterator[str]:
     if common is None:
         return
     # Each setting counts the same left-out jobs, by what happened to them under it.
-    number = next(iter(common.others.values())).total()
+    number = next(iter(common.left_out.values())).total()
     yield f"  jobs that complete in both runs of a pair: {common.num_jobs:,}; {number_of(number, 'other job')}:"
-    for label, counts in common.others.items():
+    for label, counts in common.left_out.items():
         yield f"    {label}: {counts_in_words(counts)}"
     if not common.changes:
         return

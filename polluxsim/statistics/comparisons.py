@@ -79,7 +79,9 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     Raise InvalidInputError if a column is missing or not a number, or if no run is the baseline.
     """
     declared = declared_in(frame)
-    names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+    names = list(metrics)
+    if not metrics:
+        names = [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
     for name in names:
         check_column(frame, name, "metric")
     metrics_of_table = {name: metric_of(name, declared) for name in names}
@@ -88,11 +90,14 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, metrics_of_table)
     unserved = with_unserved_jobs(rows, labels)
+    cells = {}
     for label, other in pairs.items():
         is_served = label not in unserved and other not in unserved
         if is_served and _leave_out_other_jobs(rows, labels, label, other):
             unserved[label] = UNEVEN
-    cells = {label: _cells(samples, metrics_of_table, (label, pairs[label]), unserved) for label in pairs}
+    # A baseline can be marked after a setting that is compared with it. So the cells follow when all are marked.
+    for label, other in pairs.items():
+        cells[label] = _cells(samples, metrics_of_table, (label, other), unserved)
     return SettingsTable(cells, metrics_of_table, pairs, unserved, _incomplete(rows, labels))
 
 
@@ -100,19 +105,24 @@ def _count(cell: object) -> int:
     """Return the number of jobs in a cell. A dataset has an array of names, other tables a tuple or a number."""
     if isinstance(cell, Sized):
         return len(cell)
-    return int(float(cell)) if isinstance(cell, Real) and float(cell) > 0 else 0
+    if isinstance(cell, Real) and float(cell) > 0:  # an empty cell is None or nan, which is not above 0
+        return int(float(cell))
+    return 0
 
 
 def _incomplete(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the jobs that did not complete, by setting and by what happened to them. A job counts once."""
     counts_by_setting: dict[str, Counter[str]] = {}
     for row, label in zip(rows, labels, strict=True):
-        counts = Counter({words: _count(row.get(column)) for column, words in (UNSERVED | LEFT_OUT).items()})
+        counts = Counter[str]()
+        for column, words in (UNSERVED | LEFT_OUT).items():
+            counts[words] = _count(row.get(column))
         counts[NEVER_STARTED] = _count(row.get("never_started"))
         # Jobs that were cut off are stated as such, as never started, or as never submitted.
         cut_off = counts[UNSERVED["cut_off"]]
         counts[UNSERVED["cut_off"]] = max(cut_off - counts[NEVER_STARTED] - counts[NEVER_SUBMITTED], 0)
         if any(counts.values()):
+            # The plus of counters leaves out numbers of 0.
             counts_by_setting[label] = counts_by_setting.get(label, Counter()) + counts
     return counts_by_setting
 
@@ -176,7 +186,10 @@ def samples_of(
     Runs with equal values of the `pooled` settings are pairs.
     """
     workload_settings = [name for name in pooled if name != "seed"]
-    workloads = [" ".join(str(row.get(name)) for name in workload_settings) for row in rows]
+    workloads = []
+    for row in rows:
+        values = [str(row.get(name)) for name in workload_settings]
+        workloads.append(" ".join(values))
     samples = []
     for label, workload, row in zip(labels, workloads, rows, strict=True):
         seed = row.get("seed", 0) if "seed" in pooled else 0
@@ -188,11 +201,11 @@ def samples_of(
 
 def _random_labels(rows: Sequence[Row], labels: Sequence[str], workloads: Sequence[str]) -> set[str]:
     """Return the labels with two runs of one workload that differ in some metric, also in one that is not shown."""
-    first_of: dict[tuple[str, str], dict[str, Real]] = {}
+    metrics_of_first_run: dict[tuple[str, str], dict[str, Real]] = {}
     random_labels = set[str]()
     for label, workload, row in zip(labels, workloads, rows, strict=True):
         metrics = {key: value for key, value in row.items() if isinstance(value, Real) and not is_setting(key)}
-        if first_of.setdefault((label, workload), metrics) != metrics:
+        if metrics_of_first_run.setdefault((label, workload), metrics) != metrics:
             random_labels.add(label)
     return random_labels
 
@@ -215,26 +228,28 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
     several labels, the baseline of a label is the most similar of these. Raise InvalidInputError if it matches none.
     """
     # Of equal labels, the last one counts. So in reverse order, each label gets its first row.
-    settings = dict(zip(reversed(labels), reversed(rows), strict=True))
+    row_of_label = dict(zip(reversed(labels), reversed(rows), strict=True))
+    settings = {label: settings_in(row) for label, row in row_of_label.items()}
     order = list(dict.fromkeys(labels))
-    chosen = order[:1]
+    candidates = order[:1]
     if baseline is not None:
-        chosen = []
+        candidates = []
         for label, row in zip(labels, rows, strict=True):
             names = (label, *names_of(row.get("folder"), row))
             if is_named(row, names, baseline):
-                chosen.append(label)
-        if not chosen:
+                candidates.append(label)
+        if not candidates:
             raise no_baseline(baseline, order)
 
     def distance(label: str, other: str) -> int:
         """Return the number of settings that differ, besides those of replicates."""
-        ours = settings_in(settings[label])
-        theirs = settings_in(settings[other])
+        ours = settings[label]
+        theirs = settings[other]
         keys = (ours.keys() | theirs.keys()) - set(REPLICATES)
         return sum(ours.get(key) != theirs.get(key) for key in keys)
 
-    return {label: min(chosen, key=partial(distance, label)) for label in order}
+    # Of equally similar candidates, the first is the baseline.
+    return {label: min(candidates, key=partial(distance, label)) for label in order}
 
 
 COMPARED = (
@@ -284,6 +299,7 @@ def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: st
         parts = parts_from_fork(runs, time)
         if baseline is not None and not _have_baseline(parts, baseline):
             continue
+        # Parts of runs of one setting leave nothing to compare, which `compared` would report as an error.
         if len({repr(settings_of(run)) for run in parts}) < 2:
             continue
         comparisons = []
@@ -314,14 +330,18 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
     if len(set(labels)) < 2:
-        what = f"all runs have the same {by}" if by else "all runs have the same settings"
-        raise InvalidInputError(f"nothing to compare: {what}; give runs of two settings")
-    applications = sorted({key for row in rows for key in row if key.startswith("jct_by_application.")})
-    metrics = {name: metric_of(name, declared) for name in (*COMPARED, *declared, *applications)}
+        raise InvalidInputError(
+            f"nothing to compare: all runs have the same {by or 'settings'}; give runs of two settings"
+        )
+    applications: set[str] = set()
+    for row in rows:
+        applications.update(key for key in row if key.startswith("jct_by_application."))
+    metrics = {name: metric_of(name, declared) for name in (*COMPARED, *declared, *sorted(applications))}
     samples = samples_of(rows, labels, metrics, pooled)
     runs_by_key: dict[str, dict[str, Run]] = {label: {} for label in labels}
     for run, row, label in zip(runs, rows, labels, strict=True):
-        runs_by_key[label][repr([row.get(key) for key in pooled])] = run
+        key_of_pair = repr([row.get(key) for key in pooled])
+        runs_by_key[label][key_of_pair] = run
     comparisons = []
     unserved = with_unserved_jobs(rows, labels)
     for label, other in baselines(rows, labels, baseline).items():
@@ -358,9 +378,13 @@ def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Res
 def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
     """Return the runs without repetitions, their rows in tables, and the declarations of the user's metrics."""
     frame = frame_of(runs)
+    # A user can name a run twice, by its own folder and by that of its sweep. It is one pair, not two.
     distinct = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
-    distinct_runs = [run for run, _ in distinct.values()]
-    distinct_rows: list[Row] = [row for _, row in distinct.values()]
+    distinct_runs: list[Run] = []
+    distinct_rows: list[Row] = []
+    for run, row in distinct.values():
+        distinct_runs.append(run)
+        distinct_rows.append(row)
     return distinct_runs, distinct_rows, declared_in(frame)
 
 
@@ -373,7 +397,7 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
         keys_of_all |= dict.fromkeys(settings_in(row))
     keys = list(keys_of_all)
     if by == "policy":
-        return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
+        return list(map(policy_name, rows)), [key for key in keys if not key.startswith("policy.")]
     if by not in keys:
         choices = ", ".join(sorted(keys))
         meant = did_you_mean(by, ["policy", *keys])

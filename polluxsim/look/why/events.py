@@ -31,6 +31,7 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
     for record in result.allocation_records:
         before = placed.get(record.job)
         if before is not None and not record.nodes:
+            # The round can also take GPUs at the time of an outage, from jobs on other nodes.
             failed = {node: outages[record.time, node] for node in before.nodes if (record.time, node) in outages}
             if failed:
                 descriptions[record.job, record.time] = lost(sum(before.gpus), failed)
@@ -55,8 +56,10 @@ def went_down(failed: Mapping[int, str]) -> str:
 
 def outage_sentence(outage: OutageRecord, end_time: float) -> str:
     """Return a sentence on an outage of a node, with its end unless the run ends before, at `end_time` [s]."""
-    until = "" if outage.until > end_time else f", until {clock(outage.until)}"
-    return f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}{until}."
+    sentence = f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}"
+    if outage.until <= end_time:
+        sentence += f", until {clock(outage.until)}"
+    return f"{sentence}."
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -94,7 +97,11 @@ def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
         yield f"{nodes_text(fork['down_nodes'])} went down for {length(fork['down_for'])}"
     removed_jobs = fork.get("without")
     if removed_jobs:
-        yield f"{listed(removed_jobs)} {'was' if len(removed_jobs) == 1 else 'were'} cancelled"
+        yield f"{listed(removed_jobs)} {_were(removed_jobs)} cancelled"
     added_jobs = fork.get("added")
     if added_jobs:
-        yield f"{number_of(len(added_jobs), 'job')} {'was' if len(added_jobs) == 1 else 'were'} added"
+        yield f"{number_of(len(added_jobs), 'job')} {_were(added_jobs)} added"
+
+
+def _were(jobs: Sequence[str]) -> str:
+    return "was" if len(jobs) == 1 else "were"
