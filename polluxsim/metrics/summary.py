@@ -43,7 +43,9 @@ def shares(spent: GpuSeconds) -> Mapping[str, float]:
         return {}
     overhead = {"checkpoint": spent.checkpoint, "restart": spent.restart, "lost": spent.lost}
     idle = spent.all - spent.held - spent.down
-    parts = {"useful": spent.held - sum(overhead.values()), **overhead, "idle": idle, "down": spent.down}
+    # What remains of the held GPU time is useful, so that the shares add up to 1.
+    useful = spent.held - sum(overhead.values())
+    parts = {"useful": useful, **overhead, "idle": idle, "down": spent.down}
     return {name: seconds / spent.all for name, seconds in parts.items()}
 
 
@@ -57,10 +59,11 @@ def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
     useful = 0.0
     since_start = 0.0
     for job in jobs:
-        if job.start_time is not None:
-            left_at = end if job.left_at is None else job.left_at
-            useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
-            since_start += left_at - job.start_time
+        if job.start_time is None:
+            continue
+        left_at = end if job.left_at is None else job.left_at
+        useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
+        since_start += left_at - job.start_time
     if not since_start:
         return None
     return useful / since_start
@@ -154,29 +157,42 @@ def summarise(result: Result) -> Summary | None:
     records = of_run(result)
     if not records:
         return None
-    never = tuple(job.job for job in records if not has_come(job.submit_time, result.end_time))
-    jobs = [job for job in records if has_come(job.submit_time, result.end_time)]
+    jobs: list[JobRecord] = []
+    not_submitted: list[str] = []
+    for job in records:
+        if has_come(job.submit_time, result.end_time):
+            jobs.append(job)
+        else:
+            not_submitted.append(job.job)
+    # Counts and totals are over all submitted jobs. Means leave out jobs that were cancelled, rejected or failed,
+    # because such a job may have ended early without any work.
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
     by_application = defaultdict[str, list[float]](list)
     for job, time in zip(in_means, jcts.tolist(), strict=True):
         by_application[job.application].append(time)
+    queueing_delays = np.array([queueing_delay(job, result.end_time) for job in in_means])
     waits = np.array([waiting_time(job, result.end_time) for job in in_means])
+    ratios = [job.finish_time_fairness for job in jobs]
+    fairness = np.array([ratio for ratio in ratios if ratio is not None])
     run_time = sum(job.run_time for job in jobs)
     restarts = sum(job.num_restarts for job in jobs)
-    fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
-    ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
-    first = min((job.submit_time for job in in_means), default=0.0)
-    last = max(ends, default=0.0)
-    makespan = last - first if in_means else None
-    time_between_restarts = run_time / restarts if restarts else None
-    restart_share = sum(job.restart_time for job in jobs) / run_time if run_time else 0.0
+    time_between_restarts = None
+    if restarts:
+        time_between_restarts = run_time / restarts
+    restart_share = 0.0
+    if run_time:
+        restart_share = sum(job.restart_time for job in jobs) / run_time
+    first, last = _first_and_last(in_means, result.end_time)
+    makespan = None
+    if in_means:
+        makespan = last - first
     earlier_gpu_hours = None
     if records is not result.job_records:  # some jobs are from before the run
         earlier_gpu_hours = _earlier_gpu_seconds(result, first, last) / HOUR
     return Summary(
         num_jobs=len(records),
-        not_submitted=never,
+        not_submitted=tuple(not_submitted),
         cut_off=_named(records, Status.CUT_OFF),
         cancelled=_named(records, Status.CANCELLED),
         rejected=_named(records, Status.REJECTED),
@@ -200,7 +216,7 @@ def summarise(result: Result) -> Summary | None:
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
-        avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
+        avg_queueing_delay=_statistic(np.mean, queueing_delays),
         avg_waiting_time=_statistic(np.mean, waits),
         p50_waiting_time=_statistic(np.percentile, waits, 50),
         p90_waiting_time=_statistic(np.percentile, waits, 90),
@@ -212,6 +228,16 @@ def summarise(result: Result) -> Summary | None:
     )
 
 
+def _first_and_last(jobs: Sequence[JobRecord], end_time: float) -> tuple[float, float]:
+    """Return the first submission of jobs and their last completion [s], or the end of the run if some are incomplete.
+
+    Without jobs, both are 0.
+    """
+    submissions = [job.submit_time for job in jobs]
+    ends = [end_time if job.completion_time is None else job.completion_time for job in jobs]
+    return min(submissions, default=0.0), max(ends, default=0.0)
+
+
 def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
     """Return the GPU time of jobs from before the run, from one time to another [GPU s]."""
     ends = {job.job: job.left_at for job in result.job_records if not job.is_counted}
@@ -219,6 +245,7 @@ def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
     total = 0.0
 
     def end_placement(name: str, time: float) -> None:
+        """Add the GPU time of the last placement of a job, which ends at a time [s]."""
         nonlocal total
         since, gpus = placed.pop(name, (time, 0))
         total += gpus * max(min(time, last) - max(since, first), 0.0)
@@ -227,9 +254,12 @@ def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
         if record.job in ends:
             end_placement(record.job, record.time)
             placed[record.job] = (record.time, sum(record.gpus))
+    # No record ends the last placement of a job that holds GPUs when the run ends.
     for name in list(placed):
         left_at = ends[name]
-        end_placement(name, result.end_time if left_at is None else left_at)
+        if left_at is None:
+            left_at = result.end_time
+        end_placement(name, left_at)
     return total
 
 
@@ -256,14 +286,19 @@ def _cost(result: Result) -> float:
     """Return the price of all nodes from the start of the run to its end."""
     if not result.round_records:
         return 0.0
+    # A round records the price up to its time. The nodes keep their price until the end.
     last = result.round_records[-1]
     return last.cost + last.hourly_cost * (result.end_time - last.time) / HOUR
 
 
 def counted(result: Result) -> list[JobRecord]:
     """Return the jobs that are in means: complete jobs and jobs that were cut off."""
-    ends = (Status.COMPLETED, Status.CUT_OFF)
-    return [job for job in of_run(result) if has_come(job.submit_time, result.end_time) and job.status in ends]
+    counted_jobs = []
+    for job in of_run(result):
+        is_submitted = has_come(job.submit_time, result.end_time)
+        if is_submitted and job.status in (Status.COMPLETED, Status.CUT_OFF):
+            counted_jobs.append(job)
+    return counted_jobs
 
 
 def of_run(result: Result) -> Sequence[JobRecord]:

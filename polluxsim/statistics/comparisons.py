@@ -136,7 +136,11 @@ def _leave_out_other_jobs(rows: Sequence[Row], labels: Sequence[str], label: str
         jobs: list[object] = []
         for column in LEFT_OUT:
             cell = row.get(column)
-            names = sorted(map(str, cell)) if isinstance(cell, Iterable) else _count(cell)
+            names: list[str] | int
+            if isinstance(cell, Iterable):
+                names = sorted(map(str, cell))
+            else:
+                names = _count(cell)
             jobs.append(names or 0)  # no names are as good as a number of 0
         replicate = repr([row.get(name) for name in REPLICATES])
         by_setting[label_of_row][replicate] = jobs
@@ -172,7 +176,9 @@ def _cells(
         has_unserved_jobs = label in unserved or baseline in unserved
         is_incomplete = needs_completion(metric, declared) and has_unserved_jobs
         is_compared = label != baseline and not is_incomplete
-        change = samples.change(metric, label, baseline) if is_compared else None
+        change = None
+        if is_compared:
+            change = samples.change(metric, label, baseline)
         is_bound = UNSERVED["cut_off"] in unserved.get(label, "") and is_lower_bound(metric, declared)
         cells[metric] = Cell(mean, change, is_bound)
     return cells
@@ -192,6 +198,7 @@ def samples_of(
         workloads.append(" ".join(values))
     samples = []
     for label, workload, row in zip(labels, workloads, rows, strict=True):
+        # If seeds are compared, runs of two seeds are a pair, and must not differ in the seed of their samples.
         seed = row.get("seed", 0) if "seed" in pooled else 0
         for metric, declared in metrics.items():
             if metric in row:
@@ -358,7 +365,9 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
                 changes[name] = change
         if in_common is not None and in_common.changes and not participles:
             # The means over all jobs are not comparable, those over the common jobs are.
-            changes = {name: change for name, change in changes.items() if not needs_completion(name, metrics[name])}
+            for name, metric in metrics.items():
+                if needs_completion(name, metric):
+                    changes.pop(name, None)
             changes |= in_common.changes
         gains = _gains(runs_by_key[label], runs_by_key[other])
         comparisons.append(Against(label, other, metrics, changes, gains, " or ".join(participles), in_common))
@@ -397,7 +406,9 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
         keys_of_all |= dict.fromkeys(settings_in(row))
     keys = list(keys_of_all)
     if by == "policy":
-        return list(map(policy_name, rows)), [key for key in keys if not key.startswith("policy.")]
+        # The settings of a policy belong to it. Those of two policies need not agree.
+        labels = list(map(policy_name, rows))
+        return labels, [key for key in keys if not key.startswith("policy.")]
     if by not in keys:
         choices = ", ".join(sorted(keys))
         meant = did_you_mean(by, ["policy", *keys])
@@ -406,7 +417,8 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
     if by.endswith("._target_"):  # a part of another class has other settings too
         part = by.removesuffix("_target_")
         left_out |= {key for key in keys if key.startswith(part)}
-    return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key not in left_out]
+    labels = [in_words(by, row.get(by)) for row in rows]
+    return labels, [key for key in keys if key not in left_out]
 
 
 def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
@@ -415,13 +427,15 @@ def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
     for key, run in ours.items():
         if key not in baseline:
             continue
+        # Draws at another rate have other jobs of the same names, with other submissions.
         baseline_jcts = {(job.job, job.submit_time): job.jct for job in of_run(baseline[key].result)}
         for job in of_run(run.result):
             baseline_jct = baseline_jcts.get((job.job, job.submit_time))
             if baseline_jct is None or job.jct is None:
                 continue
             seconds = job.jct - baseline_jct
-            if abs(seconds) <= LEAST_CHANGE * baseline_jct:  # rounding, or too little to matter
+            # Rounding, or too little to matter
+            if abs(seconds) <= LEAST_CHANGE * baseline_jct:
                 seconds = 0.0
             gains.append(Gain(job.job, run.name, seconds))
     return sorted(gains, key=lambda gain: gain.seconds)

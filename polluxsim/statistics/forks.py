@@ -148,7 +148,8 @@ def _ceded_before(result: Result, time: float) -> defaultdict[str, float]:
     # Between two of these times, no job gets or loses a GPU.
     for now in sorted({*shares_at, *rounds, time}):
         for name, gpus in gpus_of.items():
-            ceded[name] += (now - since) * sum(1 - 1 / num_users[gpu] for gpu in gpus)
+            share_of_others = sum(1 - 1 / num_users[gpu] for gpu in gpus)
+            ceded[name] += (now - since) * share_of_others
         if now == time:
             break
         for name, share in shares_at.get(now, {}).items():

@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 def completion_hours(result: Result) -> tuple[Array, int]:
     """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
     jobs = counted(result)
+    # A job that was cut off has no completion time, and counts only in the number.
     jcts = [job.jct for job in jobs if job.jct is not None]
     return np.array(jcts, float) / HOUR, len(jobs)
 

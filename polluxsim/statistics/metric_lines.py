@@ -325,8 +325,9 @@ def difference(line: MetricLine, run: int, first: int) -> tuple[str, str]:
     if not line.metric.better or text.startswith("±"):
         return text, ""
     is_less = share < 0
-    is_better = is_less == (line.metric.better == LESS)
-    return text, "better" if is_better else "worse"
+    less_is_better = line.metric.better == LESS
+    verdict = "better" if is_less == less_is_better else "worse"
+    return text, verdict
 
 
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> MetricLine:
@@ -371,7 +372,9 @@ def _line_of(
     unit, texts = _texts(metric, values, largest)
     is_affected = needs_completion(field, metric)  # by jobs that are not complete
     incomplete = [is_affected and bool(run.cut_off or run.rejected) for run in runs]
-    left_out = [run.left_out for run in runs] if is_affected else []
+    left_out = []
+    if is_affected:
+        left_out = [run.left_out for run in runs]
     has_bounds = is_lower_bound(field, metric)
     marked_texts = []
     for text, run in zip(texts, runs, strict=True):
@@ -413,12 +416,15 @@ def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tu
     write: Callable[[float], str] = number_text
     unit = metric.unit
     if metric.unit == "%":
-        unit = ""
+        unit = ""  # the texts have it
         write = share_text
     elif metric.unit == "h":
         unit, size = unit_of(_largest_of(values, largest) or HOUR)
         write = partial(time_text, size=size)
-    return unit, ["–" if value is None else write(value) for value in values]
+    texts = []
+    for value in values:
+        texts.append("–" if value is None else write(value))
+    return unit, texts
 
 
 def _largest_of(values: Sequence[float | None], least: float) -> float:
