@@ -173,7 +173,10 @@ def print_from_before(runs: Iterable[Run]) -> None:
 
 def from_before(groups: Iterable[BeforeRun | None]) -> Iterator[str]:
     """Yield a sentence for each different group of jobs from before the start of runs, with the number of runs."""
-    counts = Counter(group.sentence for group in groups if group is not None)
+    counts = Counter[str]()
+    for group in groups:
+        if group is not None:
+            counts[group.sentence] += 1
     for sentence, count in counts.items():
         if len(counts) == 1:
             yield sentence

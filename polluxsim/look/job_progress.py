@@ -30,7 +30,7 @@ from polluxsim.models.profile import Profile, ProfileRangeError, by_type
 from polluxsim.records.results import AllocationRecord, JobRecord, Result
 from polluxsim.records.storage import Run, located
 from polluxsim.statistics.groups import settings_of
-from polluxsim.statistics.series import lifetime
+from polluxsim.statistics.series import allocations_of, lifetime
 
 
 class Progress(NamedTuple):
@@ -68,7 +68,7 @@ def progress_of(
     if has_earlier_work(job):
         raise ProfileRangeError(f"job {job.job!r} ran before the start of the run, and its progress then is unknown")
     begin, end = lifetime(result, job)
-    rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
+    rows = allocations_of(result, job)
     # Each change lasts until the next one, and the last one until the end.
     change_times = [row.time for row in rows]
     change_times.append(end)

@@ -121,7 +121,9 @@ class Slots:
         if not moved and not self._recorded:
             return counts
         recorded = set(self._recorded)
-        recorded.update(job for job, gpus in moved.items() if gpus)
+        for job, gpus in moved.items():
+            if gpus:
+                recorded.add(job)
         assigned: dict[str, dict[int, int]] = {}
         for job, wanted in counts.items():
             if job in recorded:

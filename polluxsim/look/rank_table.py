@@ -34,11 +34,13 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
     for name in list(names)[:MOST_RANKS]:
         ranks_of_name = [ranked.get(name) for ranked in ranks_by_setting.values()]
         # Under another setting, jobs of the user may not have been submitted before the end of the run.
-        num_jobs = max(rank.jobs for rank in ranks_of_name if rank is not None)
-        line = [name, str(num_jobs)]
+        num_jobs = 0
+        cells = []
         for rank in ranks_of_name:
-            line += _rank_cells(rank)
-        lines.append(line)
+            if rank is not None:
+                num_jobs = max(num_jobs, rank.jobs)
+            cells += _rank_cells(rank)
+        lines.append([name, str(num_jobs), *cells])
     title = f"By {by}, longest mean time to the first GPU first"
     num_left_out = len(names) - MOST_RANKS
     notes = []

@@ -117,9 +117,12 @@ class Pauses:
             self._rules = Checkpoints(**settings)
         self._delay = start_delay(run)
         self._start = run.result.start_time
-        # The rate of failures counts from the start of the run, as in the engine.
-        failure_times = (outage.time for outage in run.result.outage_records)
-        self._failures = sorted(time for time in failure_times if time >= self._start)
+        self._failures: list[float] = []  # rising times
+        for outage in run.result.outage_records:
+            # The rate of failures counts from the start of the run, as in the engine.
+            if outage.time >= self._start:
+                self._failures.append(outage.time)
+        self._failures.sort()
         self._num_nodes = num_nodes
         self._failed: dict[tuple[str, float], float] = {}  # when failures took the GPUs of jobs, by job and start
         if any(job.lost_time for job in run.result.job_records):

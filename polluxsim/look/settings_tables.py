@@ -214,10 +214,15 @@ def interval_notes(measures: Iterable[Measured], units: str, values: str) -> Ite
     """
     measures = list(measures)
     counts = sorted({measured.num_units for measured in measures})
-    counts_with_assumption = [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]
+    counts_with_assumption = []
+    missing = []
+    for count in counts:
+        if count < LEAST_UNITS:
+            missing.append(LEAST_UNITS - count)
+        elif count < LEAST_FOR_VERDICT:
+            counts_with_assumption.append(count)
     if counts_with_assumption:
         yield f"The intervals of {count_range(counts_with_assumption)} {units} assume normal {values}."
-    missing = [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]
     if missing:
         are = "is" if missing == [1] else "are"
         # Without this reason, a reader who made enough runs does not understand why some are missing.

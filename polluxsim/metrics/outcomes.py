@@ -43,7 +43,11 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
     """
     # By reason among equal numbers, so that equal counts have equal texts.
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {reason}" for reason, count in ordered if count)
+    phrases = []
+    for reason, count in ordered:
+        if count:
+            phrases.append(f"{count:,} {reason}")
+    return ", ".join(phrases)
 
 
 def number_of(count: int, noun: str) -> str:

@@ -173,8 +173,7 @@ def summarise(result: Result) -> Summary | None:
         by_application[job.application].append(time)
     queueing_delays = np.array([queueing_delay(job, result.end_time) for job in in_means])
     waits = np.array([waiting_time(job, result.end_time) for job in in_means])
-    ratios = [job.finish_time_fairness for job in jobs]
-    fairness = np.array([ratio for ratio in ratios if ratio is not None])
+    fairness = np.array(_known_ratios(jobs))
     run_time = sum(job.run_time for job in jobs)
     restarts = sum(job.num_restarts for job in jobs)
     time_between_restarts = None
@@ -222,7 +221,7 @@ def summarise(result: Result) -> Summary | None:
         p90_waiting_time=_statistic(np.percentile, waits, 90),
         p95_waiting_time=_statistic(np.percentile, waits, 95),
         p99_waiting_time=_statistic(np.percentile, waits, 99),
-        never_started=tuple(job.job for job in records if outcome(job, result.end_time) == NEVER_STARTED),
+        never_started=_never_started(records, result.end_time),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
         earlier_gpu_hours=earlier_gpu_hours,
     )
@@ -273,6 +272,20 @@ def _statistic(function: Callable[..., Any], values: NDArray[Any], *options: flo
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
     """Return the names of the jobs with a status."""
     return tuple(job.job for job in jobs if job.status is status)
+
+
+def _never_started(jobs: Sequence[JobRecord], end_time: float) -> tuple[str, ...]:
+    """Return the names of the submitted jobs that had no GPU until the end of the run [s]."""
+    return tuple(job.job for job in jobs if outcome(job, end_time) == NEVER_STARTED)
+
+
+def _known_ratios(jobs: Sequence[JobRecord]) -> list[float]:
+    """Return the finish-time fairness ρ of the jobs that have one."""
+    ratios = []
+    for job in jobs:
+        if job.finish_time_fairness is not None:
+            ratios.append(job.finish_time_fairness)
+    return ratios
 
 
 def _met(job: JobRecord) -> bool:

@@ -81,7 +81,9 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     declared = declared_in(frame)
     names = list(metrics)
     if not metrics:
-        names = [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+        for name in (*SHOWN, *declared):
+            if name in frame and frame[name].notna().any():
+                names.append(name)
     for name in names:
         check_column(frame, name, "metric")
     metrics_of_table = {name: metric_of(name, declared) for name in names}
@@ -211,10 +213,19 @@ def _random_labels(rows: Sequence[Row], labels: Sequence[str], workloads: Sequen
     metrics_of_first_run: dict[tuple[str, str], dict[str, Real]] = {}
     random_labels = set[str]()
     for label, workload, row in zip(labels, workloads, rows, strict=True):
-        metrics = {key: value for key, value in row.items() if isinstance(value, Real) and not is_setting(key)}
+        metrics = _numbers_in(row)
         if metrics_of_first_run.setdefault((label, workload), metrics) != metrics:
             random_labels.add(label)
     return random_labels
+
+
+def _numbers_in(row: Row) -> dict[str, Real]:
+    """Return the metrics of a run that are numbers, by column."""
+    numbers = {}
+    for key, value in row.items():
+        if isinstance(value, Real) and not is_setting(key):
+            numbers[key] = value
+    return numbers
 
 
 def distinct_labels(rows: Sequence[Row]) -> list[str]:
@@ -349,29 +360,45 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for run, row, label in zip(runs, rows, labels, strict=True):
         key_of_pair = repr([row.get(key) for key in pooled])
         runs_by_key[label][key_of_pair] = run
-    comparisons = []
     unserved = with_unserved_jobs(rows, labels)
+    comparisons = []
     for label, other in baselines(rows, labels, baseline).items():
         if label == other:
             continue
-        in_common = common_to_pairs((label, runs_by_key[label]), (other, runs_by_key[other]), metrics)
-        participles = dict.fromkeys(unserved[name] for name in (label, other) if name in unserved)
-        changes = {}
-        for name, metric in metrics.items():
-            if participles and needs_completion(name, metric):
-                continue
-            change = samples.change(name, label, other)
-            if change is not None:
-                changes[name] = change
-        if in_common is not None and in_common.changes and not participles:
-            # The means over all jobs are not comparable, those over the common jobs are.
-            for name, metric in metrics.items():
-                if needs_completion(name, metric):
-                    changes.pop(name, None)
-            changes |= in_common.changes
-        gains = _gains(runs_by_key[label], runs_by_key[other])
-        comparisons.append(Against(label, other, metrics, changes, gains, " or ".join(participles), in_common))
+        pair = ((label, runs_by_key[label]), (other, runs_by_key[other]))
+        comparisons.append(_against(pair, metrics, samples, unserved))
     return comparisons
+
+
+def _against(
+    pair: tuple[tuple[str, Mapping[str, Run]], tuple[str, Mapping[str, Run]]],
+    metrics: Mapping[str, Metric],
+    samples: Samples,
+    unserved: Mapping[str, str],
+) -> Against:
+    """Return a setting against its baseline. `pair` contains the label and the runs of each, by key of the pair."""
+    (label, our_runs), (other, baseline_runs) = pair
+    in_common = common_to_pairs(*pair, metrics)
+    # A dict keeps the order, and each participle once.
+    participles: dict[str, None] = {}
+    for name in (label, other):
+        if name in unserved:
+            participles[unserved[name]] = None
+    changes = {}
+    for name, metric in metrics.items():
+        if participles and needs_completion(name, metric):
+            continue
+        change = samples.change(name, label, other)
+        if change is not None:
+            changes[name] = change
+    if in_common is not None and in_common.changes and not participles:
+        # The means over all jobs are not comparable, those over the common jobs are.
+        for name, metric in metrics.items():
+            if needs_completion(name, metric):
+                changes.pop(name, None)
+        changes |= in_common.changes
+    gains = _gains(our_runs, baseline_runs)
+    return Against(label, other, metrics, changes, gains, " or ".join(participles), in_common)
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:

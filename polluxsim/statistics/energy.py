@@ -85,8 +85,11 @@ def energy_of(run: Run, by: str, consumption: Consumption) -> Energy:
             busy_seconds[gpu_type] += seconds
             hours[name] += seconds / 3600
             kwh[name] += seconds * watts * consumption.pue / KWH
-    # Users whose jobs never had a GPU are no lines of the table.
-    parts = {name: EnergyPart(num_jobs[name], hours[name], kwh[name]) for name in hours if hours[name]}
+    parts = {}
+    for name in hours:
+        # Users whose jobs never had a GPU are no lines of the table.
+        if hours[name]:
+            parts[name] = EnergyPart(num_jobs[name], hours[name], kwh[name])
     if not parts.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of {run.name} with GPUs has a {by}; give a run of a workload that names them")
     idle_seconds = {}

@@ -115,7 +115,11 @@ def _is_there(value: Any) -> bool:
 
 def settings_in(row: Row) -> dict[str, Any]:
     """Return the settings among the columns of a run, without the name of the policy, which follows from them."""
-    return {key: value for key, value in row.items() if is_setting(key) and key != "policy"}
+    settings = {}
+    for key, value in row.items():
+        if is_setting(key) and key != "policy":
+            settings[key] = value
+    return settings
 
 
 def is_setting(column: str) -> bool:

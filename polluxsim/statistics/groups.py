@@ -258,8 +258,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
 
     def setting_text(key: str, row: Settings, keys: Sequence[str]) -> str:
         if key not in num_values_by_text:
-            distinct_values = {repr(other[key]): other[key] for other in rows if key in other}
-            num_values_by_text[key] = Counter(in_words(key, value) for value in distinct_values.values())
+            num_values_by_text[key] = Counter(in_words(key, value) for value in _distinct_values(key, rows))
         # Two values may have one text, like two files with one name in different folders.
         if num_values_by_text[key][in_words(key, row[key])] > 1:
             return f"{key} = {row[key]}"
@@ -282,6 +281,15 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
             label += f" from {clock(row[FORKED_AT])}"
         labels.append(label)
     return labels
+
+
+def _distinct_values(key: str, rows: Sequence[Settings]) -> list[object]:
+    """Return the distinct values of a setting. Lists are no keys of a dict, so values count as equal by their text."""
+    values: dict[str, object] = {}
+    for row in rows:
+        if key in row:
+            values[repr(row[key])] = row[key]
+    return list(values.values())
 
 
 class _Differences:

@@ -295,7 +295,10 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 
     `bases` contains the index of the baseline of each run.
     """
-    base_names = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    base_names: list[str] = []
+    for run, base in enumerate(bases):
+        if run != base and names[base] not in base_names:
+            base_names.append(names[base])
     if not base_names:
         return ""
     if len(base_names) == 1:
@@ -352,12 +355,20 @@ FAMILIES = (
 """Metrics that share a unit of time, so that they can be compared."""
 
 
+def _family_of(field: str) -> Sequence[str]:
+    """Return the metrics that share the unit of a metric; empty for a metric that shares none."""
+    group = field.partition(".")[0]
+    for family in FAMILIES:
+        if group in family:
+            return family
+    return ()
+
+
 def _in_unit_of_family(line: MetricLine, lines: Sequence[MetricLine], runs: Sequence[Summary]) -> MetricLine:
     """Return a line of a family of metrics in the unit of the largest value of the family."""
-    families = [names for names in FAMILIES if line.field.partition(".")[0] in names]
-    if not families:
+    family = _family_of(line.field)
+    if not family:
         return line
-    (family,) = families
     largest = 0.0
     for member in lines:
         if member.field.partition(".")[0] in family:

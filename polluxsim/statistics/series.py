@@ -134,6 +134,16 @@ def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
     return start, job.left_at
 
 
+def allocations_of(result: Result, job: JobRecord) -> list[AllocationRecord]:
+    """Return the allocations of a job in order of time, without the one that takes its GPUs at its end."""
+    _, end = lifetime(result, job)
+    allocations = []
+    for record in result.allocation_records:
+        if record.job == job.job and record.time < end:
+            allocations.append(record)
+    return allocations
+
+
 def active_jobs(result: Result) -> Steps:
     """Return the jobs that are submitted and have not ended."""
     return _counted(_arrivals_and_ends(result))
@@ -193,7 +203,9 @@ def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterat
             gpus_of[job] = share.gpus
         gpus_of_jobs: list[Gpu] = []  # a shared GPU once for each of its jobs
         for gpus in gpus_of.values():
-            gpus_of_jobs += [(node, number) for node, number in gpus if nodes is None or node in nodes]
+            for node, number in gpus:
+                if nodes is None or node in nodes:
+                    gpus_of_jobs.append((node, number))
         saved = len(gpus_of_jobs) - len(set(gpus_of_jobs))
         yield time, saved_before - saved
         saved_before = saved
@@ -277,7 +289,11 @@ def failures(result: Result, interval: float | None) -> Iterator[tuple[tuple[str
     """
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}
-    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    # The end of a failed job is its last failure, which counts.
+    ends: dict[str, float | None] = {}
+    for job in result.job_records:
+        if job.status is not Status.FAILED:
+            ends[job.job] = job.left_at
     # Rounds at no multiple of the interval that follow no outage: a job failed.
     rounds_after_failures: set[float] = set()
     if interval:

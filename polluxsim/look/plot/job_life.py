@@ -36,7 +36,7 @@ from polluxsim.models.profile import Profile
 from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import RunGroup
-from polluxsim.statistics.series import active_jobs, lifetime, shares_of
+from polluxsim.statistics.series import active_jobs, allocations_of, lifetime, shares_of
 
 Array = NDArray[np.float64]
 Profiles = Mapping[str, Profile]
@@ -170,7 +170,7 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     InvalidInputError if the job never had a GPU.
     """
     start, end = lifetime(run.result, record)
-    changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
+    changes = allocations_of(run.result, record)
     if not changes:
         raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
     # Before the first change, the job has no GPUs, and so no batch size.
@@ -186,12 +186,15 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     efficiency = None
     if profile is not None and not has_earlier_work(record):
         efficiency = _efficiency(run, record, profile)
-    stretches = [stretch for stretch in shares_of(run.result, record.job) if stretch.start < end]
+    times = []
+    speeds = []
+    for stretch in shares_of(run.result, record.job):
+        if stretch.start < end:
+            times.append(stretch.start)
+            speeds.append(stretch.speed)
     speed = None
-    if stretches:
-        times = [stretch.start for stretch in stretches]
+    if times:
         times.append(end)
-        speeds = [stretch.speed for stretch in stretches]
         speed = StepCurve(np.array(times), np.array(speeds))
     gpus_over_time = StepCurve(np.array(edges), np.array(gpus))
     sizes_over_time = StepCurve(np.array(edges), np.array(sizes))

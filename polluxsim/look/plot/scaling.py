@@ -162,7 +162,10 @@ def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float |
     """
     _, factor = target.unit
     figure, axes = new_panel(ONE_COLUMN)
-    points = [(level, *metric) for level, metric in curve.items() if np.isfinite(metric.value)]
+    points = []
+    for level, metric in curve.items():
+        if np.isfinite(metric.value):
+            points.append((level, *metric))
     x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
     # Linear up to the bound, which must be above 0, and logarithmic beyond it: small clusters have very long waits.
     axes.set_yscale("symlog", linthresh=max(target.bound / factor, 1e-9))

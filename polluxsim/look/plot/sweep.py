@@ -249,8 +249,10 @@ def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
         # The settings of a policy belong to the policy, which is along the axis.
         settings_beside_policy = []
         for row in settings:
-            row_beside_policy = {key: value for key, value in row.items() if not key.startswith("policy")}
-            row_beside_policy[POLICY] = ""
+            row_beside_policy = {POLICY: ""}
+            for key, value in row.items():
+                if not key.startswith("policy"):
+                    row_beside_policy[key] = value
             settings_beside_policy.append(row_beside_policy)
         labels = labels_of(settings_beside_policy)
         if len(set(labels)) == 1:

@@ -117,7 +117,13 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
     runs = [subject.run for subject in subjects]
     report_runs = _report_runs(runs)
     bases = first_of_same_jobs([run.result for run in runs])
-    metrics = [(line, _cells(line, bases)) for line in _lines(runs, window)]
+    metrics = []
+    tiles = []
+    for line in _lines(runs, window):
+        cells = _cells(line, bases)
+        metrics.append((line, cells))
+        if line.field in TILES:
+            tiles.append((line, cells))
     forks: list[dict[str, Any]] = []
     cards: list[dict[str, str]] = []
     payloads: list[Markup] = []
@@ -157,7 +163,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         parts=parts_from_forks,
         pooled=pooled,
         cards=cards,
-        tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
+        tiles=tiles,
         lines=metrics,
         baseline=baseline_note([report_run.label for report_run in report_runs], bases),
         versus=_first_compared(bases),

@@ -19,7 +19,7 @@ from polluxsim.look.colours import is_coloured_by_application, job_colour
 from polluxsim.look.job_progress import Lives, undone_training
 from polluxsim.look.occupancy import Occupancy, SharedParts
 from polluxsim.look.run_facts import Pauses, start_delay
-from polluxsim.look.why.events import losses, outages_by_node
+from polluxsim.look.why.events import failed_nodes, losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
@@ -233,20 +233,19 @@ def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     starts = []
     ends = []
     num_gpus = []
-    failed_nodes = []
+    first_failed_nodes = []
     outages = outages_by_node(run.result)
     for stay, start, end, failed_at in undone_training(run, cluster):
         starts.append(start)
         ends.append(end)
         num_gpus.append(len(stay.slots))
         nodes = {slot.node for slot in stay.slots}
-        nodes_down = [node for node in nodes if (failed_at, node) in outages]
-        failed_nodes.append(min(nodes_down, default=cluster.num_nodes))
+        first_failed_nodes.append(min(failed_nodes(nodes, failed_at, outages), default=cluster.num_nodes))
     return {
         "lost_start": _column("float64", starts),
         "lost_end": _column("float64", ends),
         "lost_gpus": _column("uint32", num_gpus),
-        "lost_node": _column("uint32", failed_nodes),
+        "lost_node": _column("uint32", first_failed_nodes),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from polluxsim.common.durations import clock, length
@@ -21,6 +21,15 @@ def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
     return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
 
 
+def failed_nodes(nodes: Iterable[int], time: float, outages: Mapping[tuple[float, int], str]) -> dict[int, str]:
+    """Return the nodes that went down at a time [s], with the kind of the outage; `outages` as in `outages_by_node`."""
+    kinds = {}
+    for node in nodes:
+        if (time, node) in outages:
+            kinds[node] = outages[time, node]
+    return kinds
+
+
 def losses(result: Result) -> dict[tuple[str, float], str]:
     """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
     outages = outages_by_node(result)
@@ -32,7 +41,7 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
         before = placed.get(record.job)
         if before is not None and not record.nodes:
             # The round can also take GPUs at the time of an outage, from jobs on other nodes.
-            failed = {node: outages[record.time, node] for node in before.nodes if (record.time, node) in outages}
+            failed = failed_nodes(before.nodes, record.time, outages)
             if failed:
                 descriptions[record.job, record.time] = lost(sum(before.gpus), failed)
         placed[record.job] = record

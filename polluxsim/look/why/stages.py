@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from polluxsim.look.batch_choosers import BatchChoosers
 from polluxsim.look.occupancy import gpus_by_node
-from polluxsim.look.why.events import outages_by_node
+from polluxsim.look.why.events import failed_nodes, outages_by_node
 from polluxsim.records.results import AllocationRecord, JobRecord
 from polluxsim.records.storage import Run
 from polluxsim.statistics.series import ALONE, Share, active_jobs, gpus_in_use, instants, lifetime
@@ -89,7 +89,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
             if gpus:
                 batch_sizes = (last_changes[job.job].batch_size,)
             else:
-                failed = {node: outages[time, node] for node in before if (time, node) in outages}
+                failed = failed_nodes(before, time, outages)
             _add(job_stages, Stage(time, end, before, gpus, batch_sizes, given_by, taken_by, has_run, failed))
             if gpus:
                 has_run = True
