@@ -86,7 +86,7 @@ def looks(policies: Sequence[str]) -> list[Look]:
 def _colour_indices(policies: Sequence[str]) -> dict[str, int]:
     """Return the index in `PALETTE` of the colour of each policy.
 
-    A policy without a colour of its own borrows that of a policy in `POLICY_COLOURS` that has no line.
+    Another policy gets the colour of a policy in `POLICY_COLOURS` without a line.
     """
     coloured_policies = list(POLICY_COLOURS)
     # Pollux and Tiresias lend last, because a reader knows their colours from other figures.

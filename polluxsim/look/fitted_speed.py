@@ -58,8 +58,8 @@ class FittedSpeed(NamedTuple):
 def fitted_speed(measured: StepTimeModel, card: StepTimeModel, title: str) -> FittedSpeed:
     """Return the throughput of an application by its profile and by a fitted profile."""
     limits = measured.application
-    # One batch size per GPU for all numbers of GPUs, so that a curve shows only the effect of more GPUs. It is the
-    # largest one that the batch size of 64 GPUs allows.
+    # One batch size per GPU for all numbers of GPUs, so that a curve shows only the effect of more GPUs. A larger batch
+    # size per GPU would exceed the largest batch size on 64 GPUs.
     atomic = max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1])
     atomic = min(atomic, limits.max_atomic_batch_size)
     choices_of_points = {count: (count, atomic) for count in POINTS}

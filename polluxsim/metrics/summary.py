@@ -1,4 +1,10 @@
-"""Metrics of a run: completion times, fairness, cost, and the shares of GPU time."""
+"""Metrics of a run: completion times, fairness, cost, and the shares of GPU time.
+
+Metrics are over three sets of jobs. Counts are over `of_run`, which leaves out jobs that were submitted before the
+start of the run. Totals also leave out jobs that were not submitted before its end. Means are over `counted`: submitted
+jobs that completed or were cut off. Only the GPU time of the cluster is over all jobs, because jobs from before the run
+hold GPUs too.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +90,7 @@ class Summary:
     metrics of the cluster, on which these jobs run too.
     """
 
-    num_jobs: int  # jobs of the workload that are submitted in the run
+    num_jobs: int  # jobs of the workload, without jobs from before the run
     cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
     # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
@@ -164,8 +170,7 @@ def summarise(result: Result) -> Summary | None:
             jobs.append(job)
         else:
             not_submitted.append(job.job)
-    # Counts and totals are over all submitted jobs. Means leave out jobs that were cancelled, rejected or failed,
-    # because such a job may have ended early without any work.
+    # Means leave out jobs that were cancelled, rejected or failed, because these jobs may have ended without any work.
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
     by_application = defaultdict[str, list[float]](list)

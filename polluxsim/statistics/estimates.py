@@ -1,4 +1,14 @@
-"""Means and changes with confidence intervals, from few independent runs."""
+"""Means and changes with confidence intervals, from few independent runs.
+
+A unit is one independent observation. All runs of a workload have its jobs, so runs with other seeds say little about
+other workloads. Where seeds change nothing, the runs of a workload are copies. So the units are workloads if there are
+enough of them, and otherwise runs whose seeds change something (`independent`). The trap is to count copies as units,
+which makes an interval too narrow.
+
+A change is over pairs of runs with the same workload and seed under two settings, because workloads differ more than
+settings do. It is a ratio of geometric means, in which twice and half the time cancel out. A ratio with a 0 has no
+logarithm: the change is then unknown, and `Measured.zeros` counts these pairs.
+"""
 
 from __future__ import annotations
 

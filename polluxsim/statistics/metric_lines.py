@@ -254,7 +254,7 @@ def _has_failures(run: Summary) -> bool:
 
 
 def _lines_of_user(user_values: Sequence[UserValues], runs: Sequence[Summary]) -> Iterator[MetricLine]:
-    """Yield the lines of the user's metrics. Of different declarations of a metric, that of the last run counts."""
+    """Yield the lines of the user's metrics. If runs declare a metric differently, the last declaration counts."""
     declared = dict[str, Metric]()
     for values_of_run in user_values:
         for name, (metric, _) in values_of_run.items():

@@ -1,4 +1,9 @@
-"""Series over time that follow from the records of a run: jobs, GPUs in use, nodes, shared GPUs and failures."""
+"""Series over time that follow from the records of a run: jobs, GPUs in use, nodes, shared GPUs and failures.
+
+A run records only changes. Between two changes, a value stays as it is after the earlier change (`Steps`). Several
+changes can have the same time, and only the state after the last of them counts. For example, a job can lose GPUs and
+get other GPUs at one time, and does not wait between these two records.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +140,7 @@ def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
 
 
 def allocations_of(result: Result, job: JobRecord) -> list[AllocationRecord]:
-    """Return the allocations of a job in order of time, without the one that takes its GPUs at its end."""
+    """Return the allocations of a job before its end, in order of time. At its end, a job has one without GPUs."""
     _, end = lifetime(result, job)
     allocations = []
     for record in result.allocation_records:

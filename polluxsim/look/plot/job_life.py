@@ -89,7 +89,7 @@ def job_life(
                 axes.plot(x, y, color=look.color, linestyle=look.linestyle)
         axes.set_ylabel(title)
     if len(lives) > 1:
-        # The panel of the GPUs has a line for every life. The others may not.
+        # The panel of the GPUs has a line for every life. Other panels can lack lines.
         labels = [life.label for life in lives]
         legend(figure, dict(zip(rows[1].get_lines(), labels, strict=True)))
     else:

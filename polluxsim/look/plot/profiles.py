@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from polluxsim.applications.card_profile import CardProfile
@@ -104,8 +105,21 @@ MOST_SIZES = 6  # largest number of batch sizes in the figure of the training
 @styled
 def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
-    limits = profile.application
     figure, (left, right) = _panels(width, 2)
+    lines = _draw_throughputs(left, profile)
+    stages = _draw_best_sizes(right, profile)
+    for axes in (left, right):
+        axes.set_xlabel("GPUs")
+        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
+    left.set_title(profile.application.name, loc="left")
+    name_lines(left, lines)
+    name_lines(right, stages)
+    return figure
+
+
+def _draw_throughputs(axes: Axes, profile: Profile) -> dict[Line2D, str]:
+    """Draw throughput by packed GPUs at a small and at a large batch size, and return the name of each line."""
+    limits = profile.application
     small = max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size)
     lines = {}
     # A profile with few batch sizes has one curve, because its small size is its largest one.
@@ -115,10 +129,15 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
             value = throughput_at(profile, count, size)
             if value is not None:
                 points.append((count, value))
-        lines[_draw(left, points, style)] = f"batch size {size}"
-    left.set_ylabel("throughput [examples/s]")
-    left.yaxis.set_major_formatter(_count)
-    left.set_ylim(bottom=0)
+        lines[_draw(axes, points, style)] = f"batch size {size}"
+    axes.set_ylabel("throughput [examples/s]")
+    axes.yaxis.set_major_formatter(_count)
+    axes.set_ylim(bottom=0)
+    return lines
+
+
+def _draw_best_sizes(axes: Axes, profile: Profile) -> dict[Line2D, str]:
+    """Draw the best batch size by packed GPUs in each stage of the training, and return the name of each line."""
     stages = {}
     for style, (stage, shares) in enumerate(STAGES.items()):
         points = []
@@ -126,22 +145,16 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
             choice = best_choice(profile, count, shares)
             if choice is not None:
                 points.append((count, choice.batch_size(count)))
-        stages[_draw(right, points, style)] = f"{stage} of training"
-    right.set_yscale("log", base=2)
-    low, high = right.get_ylim()
+        stages[_draw(axes, points, style)] = f"{stage} of training"
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
     if high < 2 * low:
-        right.set_ylim(low / 2, 2 * high)  # small differences look small
-    right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
-    right.yaxis.set_major_formatter(plain)
-    right.set_ylabel("best batch size [examples]")
-    right.margins(y=0.18)  # room for names
-    for axes in (left, right):
-        axes.set_xlabel("GPUs")
-        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
-    left.set_title(limits.name, loc="left")
-    name_lines(left, lines)
-    name_lines(right, stages)
-    return figure
+        axes.set_ylim(low / 2, 2 * high)  # small differences look small
+    axes.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    axes.yaxis.set_major_formatter(plain)
+    axes.set_ylabel("best batch size [examples]")
+    axes.margins(y=0.18)  # room for names
+    return stages
 
 
 @styled

@@ -98,15 +98,6 @@ def charts(
     Times are in [s]. The description contains the `forks`. The browser computes the curves over time from the tables of
     the runs.
     """
-    columns: dict[str, Array] = {}
-    for index, run in enumerate(runs):
-        hours, num_jobs = completion_hours(run.result)
-        times, shares = cumulative(hours * HOUR, num_jobs, most=MOST_POINTS)
-        columns[f"jct_{index}"] = times
-        columns[f"share_{index}"] = shares
-        ratios, ratio_shares = cumulative(fairness(run.result), most=MOST_POINTS)
-        columns[f"rho_{index}"] = ratios
-        columns[f"rho_share_{index}"] = ratio_shares
     by_size = are_rigid(runs)
     sizes = set[int]()
     applications = set[str]()
@@ -145,7 +136,21 @@ def charts(
         "applications": [{"name": name, "color": application_colour(name)} for name in sorted(applications)],
         "runs": described_runs,
     }
-    return columns, head
+    return _distributions(runs), head
+
+
+def _distributions(runs: Sequence[ReportRun]) -> dict[str, Array]:
+    """Return the columns of the distributions of completion times [s] and of ρ, by figure and index of the run."""
+    columns: dict[str, Array] = {}
+    for index, run in enumerate(runs):
+        hours, num_jobs = completion_hours(run.result)
+        times, shares = cumulative(hours * HOUR, num_jobs, most=MOST_POINTS)
+        columns[f"jct_{index}"] = times
+        columns[f"share_{index}"] = shares
+        ratios, ratio_shares = cumulative(fairness(run.result), most=MOST_POINTS)
+        columns[f"rho_{index}"] = ratios
+        columns[f"rho_share_{index}"] = ratio_shares
+    return columns
 
 
 def are_rigid(runs: Sequence[ReportRun]) -> bool:

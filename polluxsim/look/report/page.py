@@ -124,23 +124,12 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         metrics.append((line, cells))
         if line.field in TILES:
             tiles.append((line, cells))
-    forks: list[dict[str, Any]] = []
+    forks = _forks(runs, report_runs)
+    payloads, reasons = _tables(subjects, report_runs)
     cards: list[dict[str, str]] = []
-    payloads: list[Markup] = []
-    reasons: list[Markup] = []
     applications: set[str] = set()
-    for subject, report_run in zip(subjects, report_runs, strict=True):
-        run = subject.run
-        fork = _fork(run, report_run.label)
-        if fork is not None:
-            forks.append(fork)
+    for run, report_run in zip(runs, report_runs, strict=True):
         cards.append(_card(run, report_run))
-        payloads.append(Markup(_payload(subject, report_run)))
-        # The page has one element of reasons for each run, also for a run without reasons.
-        packed_texts = ""
-        if subject.reasons:
-            packed_texts = packed_reasons(run.result, subject.reasons)
-        reasons.append(Markup(packed_texts))
         applications.update(job.application for job in run.result.job_records)
     notes_on_window: list[str] = []
     parts_from_forks: list[ForkPart] = []
@@ -180,6 +169,30 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
+
+
+def _forks(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[dict[str, Any]]:
+    """Return the forks of runs, as `_fork` describes each of them."""
+    forks = []
+    for run, report_run in zip(runs, report_runs, strict=True):
+        fork = _fork(run, report_run.label)
+        if fork is not None:
+            forks.append(fork)
+    return forks
+
+
+def _tables(subjects: Sequence[ReportSubject], report_runs: Sequence[ReportRun]) -> tuple[list[Markup], list[Markup]]:
+    """Return the packed tables and the packed reasons of each run."""
+    payloads = []
+    reasons = []
+    for subject, report_run in zip(subjects, report_runs, strict=True):
+        payloads.append(Markup(_payload(subject, report_run)))
+        # The page has one element of reasons for each run, also for a run without reasons.
+        packed_texts = ""
+        if subject.reasons:
+            packed_texts = packed_reasons(subject.run.result, subject.reasons)
+        reasons.append(Markup(packed_texts))
+    return payloads, reasons
 
 
 def _first_compared(bases: Sequence[int]) -> int:

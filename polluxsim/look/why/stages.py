@@ -1,4 +1,9 @@
-"""The stages in the life of a job, and the jobs that exchanged GPUs with it, from the allocations of a run."""
+"""The stages in the life of a job, and the jobs that exchanged GPUs with it, from the allocations of a run.
+
+An allocation has the number of GPUs on each node, and no record states which job got a GPU from which. This module
+compares what jobs gained and lost on each node at one time. If several jobs lost GPUs on a node, each of them can have
+given them, so the numbers are upper limits. Only numbered GPUs, which jobs share, have exact answers.
+"""
 
 from __future__ import annotations
 
