@@ -70,9 +70,14 @@ def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
         left_at = end if job.left_at is None else job.left_at
         useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
         since_start += left_at - job.start_time
-    if not since_start:
+    return _ratio(useful, since_start)
+
+
+def _ratio(dividend: float, divisor: float) -> float | None:
+    """Return the ratio of two sums; None if the divisor is 0."""
+    if not divisor:
         return None
-    return useful / since_start
+    return dividend / divisor
 
 
 FAIR = 2.0
@@ -163,30 +168,16 @@ def summarise(result: Result) -> Summary | None:
     records = of_run(result)
     if not records:
         return None
-    jobs: list[JobRecord] = []
-    not_submitted: list[str] = []
-    for job in records:
-        if has_come(job.submit_time, result.end_time):
-            jobs.append(job)
-        else:
-            not_submitted.append(job.job)
+    jobs, not_submitted = _split(records, result.end_time)
     # Means leave out jobs that were cancelled, rejected or failed, because these jobs may have ended without any work.
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
-    by_application = defaultdict[str, list[float]](list)
-    for job, time in zip(in_means, jcts.tolist(), strict=True):
-        by_application[job.application].append(time)
     queueing_delays = np.array([queueing_delay(job, result.end_time) for job in in_means])
     waits = np.array([waiting_time(job, result.end_time) for job in in_means])
     fairness = np.array(_known_ratios(jobs))
     run_time = sum(job.run_time for job in jobs)
+    restart_time = sum(job.restart_time for job in jobs)
     restarts = sum(job.num_restarts for job in jobs)
-    time_between_restarts = None
-    if restarts:
-        time_between_restarts = run_time / restarts
-    restart_share = 0.0
-    if run_time:
-        restart_share = sum(job.restart_time for job in jobs) / run_time
     first, last = _first_and_last(in_means, result.end_time)
     makespan = None
     if in_means:
@@ -196,7 +187,7 @@ def summarise(result: Result) -> Summary | None:
         earlier_gpu_hours = _earlier_gpu_seconds(result, first, last) / HOUR
     return Summary(
         num_jobs=len(records),
-        not_submitted=tuple(not_submitted),
+        not_submitted=not_submitted,
         cut_off=_named(records, Status.CUT_OFF),
         cancelled=_named(records, Status.CANCELLED),
         rejected=_named(records, Status.REJECTED),
@@ -206,12 +197,12 @@ def summarise(result: Result) -> Summary | None:
         avg_jct=_statistic(np.mean, jcts),
         p50_jct=_statistic(np.percentile, jcts, 50),
         p99_jct=_statistic(np.percentile, jcts, 99),
-        jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
+        jct_by_application=_means_by_application(in_means, jcts),
         makespan=makespan,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
-        time_between_restarts=time_between_restarts,
-        restart_share=restart_share,
+        time_between_restarts=_ratio(run_time, restarts),
+        restart_share=_ratio(restart_time, run_time) or 0.0,
         max_fairness=_statistic(np.max, fairness),
         p99_fairness=_statistic(np.percentile, fairness, 99),
         fair_share=_statistic(np.mean, fairness < FAIR),
@@ -230,6 +221,26 @@ def summarise(result: Result) -> Summary | None:
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
         earlier_gpu_hours=earlier_gpu_hours,
     )
+
+
+def _split(records: Sequence[JobRecord], end_time: float) -> tuple[list[JobRecord], tuple[str, ...]]:
+    """Return the jobs that were submitted before the end of the run [s], and the names of the other jobs."""
+    jobs = []
+    not_submitted = []
+    for job in records:
+        if has_come(job.submit_time, end_time):
+            jobs.append(job)
+        else:
+            not_submitted.append(job.job)
+    return jobs, tuple(not_submitted)
+
+
+def _means_by_application(jobs: Sequence[JobRecord], times: NDArray[np.float64]) -> dict[str, float]:
+    """Return the means of times of jobs, shape (jobs,) [s], by application in order of name."""
+    by_application = defaultdict[str, list[float]](list)
+    for job, time in zip(jobs, times.tolist(), strict=True):
+        by_application[job.application].append(time)
+    return {name: float(np.mean(by_application[name])) for name in sorted(by_application)}
 
 
 def _first_and_last(jobs: Sequence[JobRecord], end_time: float) -> tuple[float, float]:
