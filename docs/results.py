@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.colours import on_dark
 from polluxsim.look.plot.style import GREY, TWO_COLUMNS, in_style, legend, new_figure
-from polluxsim.statistics.metric_lines import change_text
+from polluxsim.statistics.number_texts import change_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

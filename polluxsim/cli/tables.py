@@ -60,7 +60,7 @@ def _table(options: Namespace) -> None:
         return
     _refuse_without_energy(options)
     if options.ranks:
-        from polluxsim.look.settings_tables import rank_table
+        from polluxsim.look.rank_table import rank_table
 
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _in_window(_runs(options.runs), window).items()}
@@ -245,7 +245,8 @@ def add_compare(parser: ArgumentParser) -> None:
 def _compare(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import print_from_before
-    from polluxsim.look.settings_tables import comparison_text, rank_table
+    from polluxsim.look.rank_table import rank_table
+    from polluxsim.look.settings_tables import comparison_text
     from polluxsim.statistics.comparisons import by_setting, compared, compared_from_forks
     from polluxsim.statistics.frames import runs_at
 

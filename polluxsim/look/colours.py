@@ -48,6 +48,7 @@ INK = "#e7ecf2"
 
 LEAST_CHROMA = 24  # colours whose largest and smallest parts differ by at most this value are greys [of 255]
 LEAST_ON_DARK = 0.22  # least relative luminance of a line on a dark page
+LUMINANCE_WEIGHTS = (0.2126, 0.7152, 0.0722)  # of red, green and blue
 
 
 class Look(NamedTuple):
@@ -63,13 +64,7 @@ def looks(policies: Sequence[str]) -> list[Look]:
 
     Further lines of a policy have lighter shades of its colour, and dashes that no other line has while there are any.
     """
-    known_policies = list(POLICY_COLOURS)
-    unused_policies = [name for name in reversed(known_policies) if name not in policies]
-    next_policy = cycle(unused_policies or known_policies)
-    # The index of the colour of each policy. Another policy gets the colour of a known one that has no line.
-    colour_index = {}
-    for name in dict.fromkeys(policies):
-        colour_index[name] = known_policies.index(name if name in known_policies else next(next_policy))
+    colour_index = _colour_indices(policies)
     unused_styles = [style for style in range(len(DASHES)) if style not in colour_index.values()]
     next_style = cycle(unused_styles or range(len(DASHES)))
     # With more policies than colours, several policies have one colour. So lines are counted by colour.
@@ -86,6 +81,24 @@ def looks(policies: Sequence[str]) -> list[Look]:
         line_looks.append(Look(colour, DASHES[style], MARKERS[style]))
         num_lines[index] += 1
     return line_looks
+
+
+def _colour_indices(policies: Sequence[str]) -> dict[str, int]:
+    """Return the index in `PALETTE` of the colour of each policy.
+
+    Another policy gets the colour of a policy in `POLICY_COLOURS` without a line.
+    """
+    coloured_policies = list(POLICY_COLOURS)
+    # Pollux and Tiresias lend last, because a reader knows their colours from other figures.
+    lenders = [name for name in reversed(coloured_policies) if name not in policies]
+    next_lender = cycle(lenders or coloured_policies)
+    indices = {}
+    for name in dict.fromkeys(policies):
+        if name in coloured_policies:
+            indices[name] = coloured_policies.index(name)
+        else:
+            indices[name] = coloured_policies.index(next(next_lender))
+    return indices
 
 
 def looks_of(groups: Sequence[RunGroup]) -> list[Look]:
@@ -161,8 +174,10 @@ def luminance(colour: str) -> float:
 
     Source: WCAG 2.2, "relative luminance", with a power of 2.2.
     """
-    red, green, blue = (float((part / 255) ** 2.2) for part in _parts(colour))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    brightness = 0.0
+    for part, weight in zip(_parts(colour), LUMINANCE_WEIGHTS, strict=True):
+        brightness += weight * float((part / 255) ** 2.2)
+    return brightness
 
 
 def _parts(colour: str) -> list[int]:
@@ -172,7 +187,10 @@ def _parts(colour: str) -> list[int]:
 
 def mixed(colour: str, other: int, share: float) -> str:
     """Return a colour mixed with a share of the grey `other`, from 0 (black) to 255 (white)."""
-    return "#" + "".join(f"{round(part + (other - part) * share):02x}" for part in _parts(colour))
+    mixture = ""
+    for part in _parts(colour):
+        mixture += f"{round(part + (other - part) * share):02x}"
+    return f"#{mixture}"
 
 
 def _hex(hue: float, lightness: float) -> str:
@@ -185,10 +203,11 @@ def _hue(application: str) -> float:
     """Return the hue of an application [degrees]: its own, or one of `FREE_HUES` that depends on its name."""
     if application in HUES:
         return HUES[application]
-    # Offset into the ranges as if they followed each other
-    total = sum(end - start for start, end in FREE_HUES)
-    offset = crc32(application.encode()) * GOLDEN_RATIO % 1 * total
-    (first, first_end), (second, _) = FREE_HUES
+    (first, first_end), (second, second_end) = FREE_HUES
+    total_width = (first_end - first) + (second_end - second)
+    # `crc32` gives a name the same hue in every process. Python's `hash` of a text does not.
+    # The offset is into the ranges as if they followed each other.
+    offset = crc32(application.encode()) * GOLDEN_RATIO % 1 * total_width
     if first + offset <= first_end:
         return first + offset
     return second + first + offset - first_end

@@ -18,4 +18,7 @@ class _Output(Console):
 def console() -> Console:
     """Return a console on standard output; it does not fold lines if the output is not a terminal."""
     plain = _Output(highlight=False)
-    return plain if plain.is_terminal else _Output(highlight=False, width=UNBOUNDED)
+    if plain.is_terminal:
+        return plain
+    # Rich takes 80 characters for a file or a pipe, and would fold lines that a program reads.
+    return _Output(highlight=False, width=UNBOUNDED)

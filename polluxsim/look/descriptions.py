@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from polluxsim.common.parquet import read_parquet
+from polluxsim.common.phrases import number_of
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.records.folders import SWEEP_FILE, info_of
 from polluxsim.records.results import BeforeRun
@@ -23,10 +24,13 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: its policy, the settings in which the runs differ, and its folder if necessary."""
     without_folders = labels_of([settings_of(run) for run in runs], pooled=())
     counts = Counter(without_folders)
-    return [
-        f"{label} ({run.name})" if counts[label] > 1 else label
-        for label, run in zip(without_folders, runs, strict=True)
-    ]
+    distinct_labels = []
+    for label, run in zip(without_folders, runs, strict=True):
+        if counts[label] > 1:
+            distinct_labels.append(f"{label} ({run.name})")
+        else:
+            distinct_labels.append(label)
+    return distinct_labels
 
 
 def workload_words(info: Mapping[str, Any]) -> str:
@@ -38,11 +42,15 @@ def workload_words(info: Mapping[str, Any]) -> str:
     workload = _part(info, "workload")
     if "path" in workload:
         path = workload["path"]
-        return "the shipped workload" if path is None else f"workload {PurePath(str(path)).name}"
+        if path is None:
+            return "the shipped workload"
+        return f"workload {PurePath(str(path)).name}"
     class_name = str(workload.get("_target_", "")).rpartition(".")[2]
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", class_name) or "a workload"]
     for key, value in workload.items():
-        if key in {"_target_", "seed", "num_jobs"} or isinstance(value, bool | dict | list | type(None)):
+        # The first word names the class. Other sentences on the run state its seed and its number of jobs.
+        is_stated_elsewhere = key in {"_target_", "seed", "num_jobs"}
+        if is_stated_elsewhere or isinstance(value, bool | dict | list | type(None)):
             continue
         name = key.replace("_", " ").replace("gpus", "GPUs")
         words.append(f"{name} {value}")
@@ -73,14 +81,20 @@ def engine_words(info: Mapping[str, Any]) -> str:
     'rounds every 60 s, a restart costs 30 s'
     """
     engine = _part(info, "engine")
-    words = {"round_interval": "rounds every", "restart_delay": "a restart costs"}
-    return ", ".join(f"{words[name]} {engine[name]:g} s" for name in words if engine.get(name) is not None)
+    phrases = []
+    for name, words in (("round_interval", "rounds every"), ("restart_delay", "a restart costs")):
+        if engine.get(name) is not None:
+            phrases.append(f"{words} {engine[name]:g} s")
+    return ", ".join(phrases)
 
 
 def _part(info: Mapping[str, Any], group: str) -> Mapping[str, Any]:
     """Return the settings of a group in the content of a run.json; {} without any."""
     part = (info.get("config") or {}).get(group)
-    return part if isinstance(part, dict) else {}
+    # The part of a foreign run.json can be a text or null.
+    if not isinstance(part, dict):
+        return {}
+    return part
 
 
 def engine_waits(engine: Mapping[str, Any]) -> str:
@@ -109,8 +123,11 @@ def print_remarks(folders: Sequence[Path]) -> None:
     """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
     _print(from_before(map(before_run_in, infos.values())))
-    # A run that stood still is short of results, and so tells nothing about settings.
-    configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
+    configs = {}
+    for folder, info in infos.items():
+        # A run that stood still is short of results, and so tells nothing about settings.
+        if not info.get("standstill"):
+            configs[folder] = info["config"]
     for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
         _print(islice(remarks, 1))
     _print(without_effect((folder.name, info) for folder, info in infos.items()))
@@ -136,13 +153,17 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
 
     `infos` are pairs of a run's name and the content of its run.json.
     """
-    names: dict[str, dict[str, None]] = defaultdict(dict)
+    # A run can state a sentence twice, and counts once. A dict keeps the order of the runs, unlike a set.
+    runs_by_sentence: dict[str, dict[str, None]] = defaultdict(dict)
     for name, info in infos:
         for sentence in (*info.get("without_effect", ()), *info.get("suspicious", ())):
-            names[sentence][name] = None
-    for sentence, (first, *others) in names.items():
-        runs = f"{first} and {len(others)} more" if others else first
-        yield f"{runs}: {sentence}"
+            runs_by_sentence[sentence][name] = None
+    for sentence, runs in runs_by_sentence.items():
+        first_run = next(iter(runs))
+        if len(runs) == 1:
+            yield f"{first_run}: {sentence}"
+        else:
+            yield f"{first_run} and {len(runs) - 1} more: {sentence}"
 
 
 def print_from_before(runs: Iterable[Run]) -> None:
@@ -152,18 +173,23 @@ def print_from_before(runs: Iterable[Run]) -> None:
 
 def from_before(groups: Iterable[BeforeRun | None]) -> Iterator[str]:
     """Yield a sentence for each different group of jobs from before the start of runs, with the number of runs."""
-    counts = Counter(group.sentence for group in groups if group is not None)
+    counts = Counter[str]()
+    for group in groups:
+        if group is not None:
+            counts[group.sentence] += 1
     for sentence, count in counts.items():
         if len(counts) == 1:
             yield sentence
         else:
-            yield f"{sentence} ({count} run{'' if count == 1 else 's'})"
+            yield f"{sentence} ({number_of(count, 'run')})"
 
 
 def before_run_in(info: Mapping[str, Any]) -> BeforeRun | None:
     """Return the numbers of jobs from before the start of a run in its run.json."""
     counts = info.get("before_run")
-    return None if counts is None else BeforeRun(**counts)
+    if counts is None:
+        return None
+    return BeforeRun(**counts)
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
@@ -176,15 +202,16 @@ def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a remark for each run on an elastic cluster in which the policy never requested additional nodes."""
     for folder, config in configs.items():
-        least = config["cluster"].get("least_nodes")
-        most = config["cluster"].get("num_nodes")
-        if least is None or most is None or least == most:
+        fewest_nodes = config["cluster"].get("least_nodes")
+        all_nodes = config["cluster"].get("num_nodes")
+        is_elastic = None not in (fewest_nodes, all_nodes) and fewest_nodes != all_nodes
+        if not is_elastic:
             continue
-        nodes = read_parquet(folder / "rounds.parquet", ["nodes"])["nodes"].to_pylist()
-        if nodes and max(nodes) <= least:
+        nodes_of_rounds = read_parquet(folder / "rounds.parquet", ["nodes"])["nodes"].to_pylist()
+        if nodes_of_rounds and max(nodes_of_rounds) <= fewest_nodes:
             yield (
-                f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "
-                f"for an elastic cluster (cluster.least_nodes={most} has them all up)"
+                f"{folder.name}: the policy never asked for more than {fewest_nodes} of the {all_nodes} nodes; it may "
+                f"not be made for an elastic cluster (cluster.least_nodes={all_nodes} has them all up)"
             )
 
 
@@ -192,12 +219,14 @@ def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a remark for each group of runs that differ in their seeds and have equal results."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for folder, config in configs.items():
-        groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)
+        config_without_seed = json.dumps({**config, "seed": None}, sort_keys=True)
+        groups[config_without_seed].append(folder)
     for group in groups.values():
         if len(group) == 1:
             continue
-        results = {(folder / "jobs.parquet").read_bytes() for folder in group}
-        if len(results) == 1:
+        # The table of jobs has every result of a job, so equal tables of equal settings replicate nothing.
+        distinct_tables = {(folder / "jobs.parquet").read_bytes() for folder in group}
+        if len(distinct_tables) == 1:
             yield (
                 f"{group[0].name} and {len(group) - 1} more differ in their seed and in no result: nothing in them is "
                 "random, so they replicate nothing"

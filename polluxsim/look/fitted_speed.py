@@ -58,20 +58,25 @@ class FittedSpeed(NamedTuple):
 def fitted_speed(measured: StepTimeModel, card: StepTimeModel, title: str) -> FittedSpeed:
     """Return the throughput of an application by its profile and by a fitted profile."""
     limits = measured.application
-    # All placements have the largest batch size per GPU that is possible on 64 GPUs.
+    # One batch size per GPU for all numbers of GPUs, so that a curve shows only the effect of more GPUs. A larger batch
+    # size per GPU would exceed the largest batch size on 64 GPUs.
     atomic = max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1])
     atomic = min(atomic, limits.max_atomic_batch_size)
+    choices_of_points = {count: (count, atomic) for count in POINTS}
+    choices_of_line = {count: (count, atomic) for count in range(1, POINTS[-1] + 1)}
     replicas = min(NUM_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size)
     largest = min(limits.max_atomic_batch_size, limits.max_batch_size // replicas)
-    by_size = {replicas * size: (replicas, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
+    choices_by_size = {}
+    for size in batch_sizes(limits.min_atomic_batch_size, largest):
+        choices_by_size[replicas * size] = (replicas, size)
     return FittedSpeed(
         title,
         atomic,
         replicas,
-        _curve(measured, {count: (count, atomic) for count in POINTS}),
-        _curve(card, {count: (count, atomic) for count in range(1, POINTS[-1] + 1)}),
-        _curve(measured, by_size),
-        _curve(card, by_size),
+        _curve(measured, choices_of_points),
+        _curve(card, choices_of_line),
+        _curve(measured, choices_by_size),
+        _curve(card, choices_by_size),
     )
 
 
@@ -81,6 +86,7 @@ def batch_sizes(least: int, most: int) -> list[int]:
     There are `NUM_BATCH_SIZES` of them, or fewer if some are equal after rounding.
     """
     sizes = np.geomspace(least, most, NUM_BATCH_SIZES).round().astype(int)
+    # The steps between small sizes are below 1, so several of them are equal after rounding.
     return list(dict.fromkeys(sizes.tolist()))
 
 
@@ -93,7 +99,9 @@ def error_table(cards: Mapping[str, Card]) -> str:
         line = f"{name:{width}}"
         for placement in PLACEMENT_CLASSES:
             error = card.fit_errors.get(placement)
-            cell = "-" if error is None else f"{100 * error.mean:.1f} % {100 * error.worst:>5.1f} %"
+            cell = "-"  # no measurement on a placement of this kind
+            if error is not None:
+                cell = f"{100 * error.mean:.1f} % {100 * error.worst:>5.1f} %"
             line += f"{cell:>17}"
         lines.append(line)
     return "\n".join(lines)
@@ -120,8 +128,10 @@ def _curve(profile: StepTimeModel, choices: Mapping[int, tuple[int, int]]) -> Th
     """
     throughputs = {}
     for x, (count, atomic) in choices.items():
+        # Profiles were measured on some placements only. The curve leaves a gap at the others.
         with suppress(ProfileRangeError):
-            throughputs[x] = count * atomic / profile.step_time(packed(count), atomic).step_time
+            step = profile.step_time(packed(count), atomic)
+            throughputs[x] = count * atomic / step.step_time
     return ThroughputCurve(list(throughputs), list(throughputs.values()))
 
 
@@ -134,7 +144,9 @@ class AgentModel:
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the modelled time of a pass that synchronises."""
-        step = step_time(self.params, len(gpus_by_node), sum(gpus_by_node), atomic_batch_size, 0)
+        num_nodes = len(gpus_by_node)
+        num_replicas = sum(gpus_by_node)
+        step = step_time(self.params, num_nodes, num_replicas, atomic_batch_size, 0)
         return StepTime(step, step - grad_time(self.params, atomic_batch_size))
 
 
@@ -142,11 +154,12 @@ def agent_model(profile: StepTimeModel) -> AgentModel:
     """Fit θ_sys to the packed placements of a profile, like an agent that has measured all of them."""
     limits = profile.application
     sizes = batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)
-    measurements = []
+    measurements = []  # nodes, GPUs, batch size of a GPU, time without synchronisation, time of a step
     for count, size in product(POINTS, sizes):
         placement = packed(count)
         with suppress(ProfileRangeError):
             time = profile.step_time(placement, size)
-            measurements.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
+            time_of_gradient = time.step_time - time.sync_time
+            measurements.append((len(placement), count, size, time_of_gradient, time.step_time))
     columns = zip(*measurements, strict=True)
     return AgentModel(limits, fit_throughput(*columns))

@@ -1,4 +1,10 @@
-"""Progress and efficiency of jobs over time, from their recorded allocations and the profiles of the run."""
+"""Progress and efficiency of jobs over time, from their recorded allocations and the profiles of the run.
+
+A run records when the GPUs or the batch size of a job change, but not its progress. This module repeats the engine's
+arithmetic between these changes. It works only where nothing else influences a job: without interference, shared GPUs,
+lost work and checkpoints (`why_unknown`). The profiles may have changed since the run. So the work of completed jobs is
+compared with the work that they must have done (`have_fitting_ends`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,7 @@ from polluxsim.models.profile import Profile, ProfileRangeError, by_type
 from polluxsim.records.results import AllocationRecord, JobRecord, Result
 from polluxsim.records.storage import Run, located
 from polluxsim.statistics.groups import settings_of
-from polluxsim.statistics.series import lifetime
+from polluxsim.statistics.series import allocations_of, lifetime
 
 
 class Progress(NamedTuple):
@@ -62,13 +68,16 @@ def progress_of(
     if has_earlier_work(job):
         raise ProfileRangeError(f"job {job.job!r} ran before the start of the run, and its progress then is unknown")
     begin, end = lifetime(result, job)
-    rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
-    pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
+    rows = allocations_of(result, job)
+    # Each change lasts until the next one, and the last one until the end.
+    change_times = [row.time for row in rows]
+    change_times.append(end)
+    # The first piece is the wait for the first GPU.
+    pieces = [_Piece(change_times[0], np.nan, 0.0, 0)]
     ready = 0.0
     placement: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    ends = [row.time for row in rows[1:]]  # each change lasts until the next one, and the last one until the end
-    ends.append(end)
-    for row, until in zip(rows, ends, strict=False):
+    for row, until in zip(rows, change_times[1:], strict=True):
+        # A change of only the batch size costs no restart.
         if (row.nodes, row.gpus) != placement:
             placement = (row.nodes, row.gpus)
             ready = row.time + delay(job.job, job.application, row.nodes, row.time)
@@ -96,7 +105,8 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
         epoch_ends_at = start + (profile.epoch_end(epoch) - progress) / rate
         # The last epoch goes on for as long as the record says, even if the model has it end earlier.
         if epoch_ends_at < until and epoch + 1 < profile.application.num_epochs:
-            now = max(epoch_ends_at, now)
+            now = max(epoch_ends_at, now)  # rounding must not turn back time
+            # The exact end of the epoch, so that rounding errors do not add up over epochs.
             progress = profile.epoch_end(epoch)
             epoch += 1
         else:
@@ -143,9 +153,10 @@ def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, f
     applications = {job.job: job.application for job in result.job_records}
     for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
         failed_at = pauses.failed_at(stay)
-        if failed_at is not None:
-            for start, end in pauses.lost(stay, applications[stay.job]):
-                yield stay, start, end, failed_at
+        if failed_at is None:
+            continue
+        for start, end in pauses.lost(stay, applications[stay.job]):
+            yield stay, start, end, failed_at
 
 
 SMALLEST_CHANGE = 0.01  # least change of efficiency, or of the share of the work that is done, that adds a point [1]
@@ -184,6 +195,7 @@ def lives_of(
         # With the records of all jobs, `progress_of` would search them once for each job.
         result_of_job = replace(result, allocation_records=tuple(changes[job.job]))
         life = progress_of(result_of_job, job, profile, delay, node_types)
+        # The last point is the end of the job, after which it has no efficiency.
         efficiency = np.append(life.efficiency, np.nan)
         done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
         points = _changed_points(efficiency.tolist(), done.tolist())
@@ -201,10 +213,15 @@ def have_fitting_ends(result: Result, lives: Lives) -> bool:
     """
     if not len(lives.job):
         return True
-    is_last = np.append(lives.job[1:] != lives.job[:-1], [True])
+    is_last_point = np.append(lives.job[1:] != lives.job[:-1], [True])
+    jobs = lives.job[is_last_point]
     is_complete = np.array([job.completion_time is not None for job in result.job_records])
-    done = lives.progress[is_last][is_complete[lives.job[is_last]]]
-    return not len(done) or float(np.median(np.abs(done - 1))) <= LARGEST_MISFIT
+    done = lives.progress[is_last_point][is_complete[jobs]]
+    if not len(done):
+        return True
+    # The median, because whole seconds make the difference of a few short jobs large.
+    misfit = float(np.median(np.abs(done - 1)))
+    return misfit <= LARGEST_MISFIT
 
 
 def _changed_points(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
@@ -229,8 +246,9 @@ def why_unknown(run: Run) -> str:
     settings = settings_of(run)
     if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
         return "they do not follow from the records where jobs interfere or share GPUs"
-    if any(job.lost_time or job.checkpoint_time for job in run.result.job_records):
-        return "they do not follow from the records where jobs lose work or stop for checkpoints"
+    for job in run.result.job_records:
+        if job.lost_time or job.checkpoint_time:
+            return "they do not follow from the records where jobs lose work or stop for checkpoints"
     if "engine.restart_delay" not in settings:
         return "the run does not say its restart delay"
     return ""
@@ -256,10 +274,14 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
         raise InvalidInputError(reason)
     if folder is None and settings.get("profiles._target_") != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")
-    path = settings.get("profiles.path") if folder is None else str(folder)
-    where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
+    path = settings.get("profiles.path")
+    if folder is not None:
+        path = str(folder)
+    where = "the profile cards that come with polluxsim"
+    if path is not None:
+        where = f"the profiles in {path}"
     if path is not None and folder is None:
-        # The path in the settings can be relative to the folder of the run.
+        # The path in the settings can be relative to the folder of the run. Messages have it as the user wrote it.
         path = located(path, run.folder)
     try:
         profiles = ProfileFolder(path).load()

@@ -2,6 +2,10 @@
 
 A run records how many GPUs of each node a job has, and their numbers only where jobs share GPUs. Drawings need
 numbers for all GPUs; `Slots` assigns them.
+
+Two jobs are on one GPU only if the run records both of them there. All changes of one time are therefore one step:
+first every job gives up GPUs, then every job takes some. In the order of the records, a job could take a GPU whose
+holder gives it up in a later record of the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, count, groupby, pairwise, repeat
+from itertools import accumulate, chain, groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +45,15 @@ class Slots:
 
     A job that stays on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
     node, so the same run always has the same numbers. GPUs that jobs share have their recorded numbers.
+
+    Each GPU is in exactly one place: free, assigned to one job, or recorded for one or more jobs. A job has either
+    assigned or recorded GPUs, never both.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._free = [[Slot(node, gpu) for gpu in range(gpus)] for node, gpus in enumerate(cluster.gpus_per_node)]
+        self._free: list[list[Slot]] = []  # by node
+        for node, num_gpus in enumerate(cluster.gpus_per_node):
+            self._free.append([Slot(node, gpu) for gpu in range(num_gpus)])
         self._held: dict[str, dict[int, list[Slot]]] = {}  # assigned GPUs, by job and node
         self._recorded: dict[str, Gpus] = {}  # recorded GPUs, by job
         self._lanes = defaultdict[Gpu, dict[str, int]](dict)  # lane of each job on a recorded GPU
@@ -62,7 +71,9 @@ class Slots:
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
         """Return the jobs whose assigned GPUs are now recorded for other jobs."""
-        recorded = {gpu for share in shares.values() for gpu in share.gpus}
+        recorded: set[Gpu] = set()
+        for share in shares.values():
+            recorded.update(share.gpus)
         if not recorded:
             return set()
         jobs = self._held.keys() - self._recorded.keys()
@@ -74,28 +85,58 @@ class Slots:
         `counts` has the number of GPUs on each node by job, and `shares` the recorded GPUs. Raise InvalidInputError if
         there are not enough free GPUs, or if recorded GPUs are not free.
         """
-        moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._recorded.get(job, ())}
+        moved: dict[str, Gpus] = {}
+        for job, share in shares.items():
+            if share.gpus != self._recorded.get(job, ()):
+                moved[job] = share.gpus
+        # All jobs give up GPUs before any job takes some, because the jobs may exchange them.
         for job in moved:
             self._leave(job)
-        displaced = self.in_the_way(shares) if shares else set()
-        if moved or self._recorded:
-            # Jobs with recorded GPUs get no assigned ones.
-            recorded = self._recorded.keys() | {job for job, gpus in moved.items() if gpus}
-            counts = {job: {} if job in recorded else wanted for job, wanted in counts.items()}
-        # All jobs give up GPUs before any job takes some, because the jobs may exchange them.
-        for job, wanted in counts.items():
-            if job in self._held:
-                self._shrink(job, {} if job in displaced else wanted)
+        displaced: set[str] = set()
+        if shares:
+            displaced = self.in_the_way(shares)
+        assigned = self._counts_to_assign(counts, moved)
+        for job, wanted in assigned.items():
+            if job not in self._held:
+                continue
+            if job in displaced:
+                # The job gives up all its GPUs here, and gets others after the jobs with recorded GPUs.
+                self._shrink(job, {})
+            else:
+                self._shrink(job, wanted)
+        # Recorded numbers come first, because assigned GPUs can have any free number.
         for job, numbers in moved.items():
             self._take(job, numbers, time)
-        for job, wanted in counts.items():
+        for job, wanted in assigned.items():
             if wanted:
                 self._grow(job, wanted, time)
+
+    def _counts_to_assign(
+        self, counts: dict[str, dict[int, int]], moved: Mapping[str, Gpus]
+    ) -> dict[str, dict[int, int]]:
+        """Return the number of GPUs to assign to each job by node: none to a job with recorded GPUs.
+
+        `moved` contains the recorded GPUs of the jobs whose recorded GPUs change.
+        """
+        if not moved and not self._recorded:
+            return counts
+        recorded = set(self._recorded)
+        for job, gpus in moved.items():
+            if gpus:
+                recorded.add(job)
+        assigned: dict[str, dict[int, int]] = {}
+        for job, wanted in counts.items():
+            if job in recorded:
+                assigned[job] = {}
+            else:
+                assigned[job] = wanted
+        return assigned
 
     def _take(self, job: str, gpus: Gpus, time: float) -> None:
         """Give a job recorded GPUs. On each GPU, the job gets the lowest free lane."""
         for node, number in gpus:
             users = self._lanes[node, number]
+            # The first user takes the GPU from the free ones. Further users find it taken.
             if not users:
                 if node >= len(self._free) or Slot(node, number) not in self._free[node]:
                     raise InvalidInputError(
@@ -103,7 +144,10 @@ class Slots:
                         "does not exist or belongs to one job alone"
                     )
                 self._free[node].remove(Slot(node, number))
-            users[job] = next(lane for lane in count() if lane not in users.values())
+            lane = 0
+            while lane in users.values():
+                lane += 1
+            users[job] = lane
         if gpus:
             self._recorded[job] = gpus
 
@@ -117,10 +161,14 @@ class Slots:
     def _shrink(self, job: str, wanted: dict[int, int]) -> None:
         """Take the assigned GPUs from a job that it has in addition to the wanted number on each node."""
         assigned = self._held.pop(job)
+        remaining: dict[int, list[Slot]] = {}
         for node, gpus in assigned.items():
-            self._free[node] += gpus[wanted.get(node, 0) :]
+            num_wanted = wanted.get(node, 0)
+            self._free[node] += gpus[num_wanted:]
+            if num_wanted:
+                remaining[node] = gpus[:num_wanted]
         if wanted:
-            self._held[job] = {node: gpus[: wanted[node]] for node, gpus in assigned.items() if node in wanted}
+            self._held[job] = remaining
 
     def _grow(self, job: str, wanted: dict[int, int], time: float) -> None:
         """Assign GPUs to a job, up to the wanted number on each node."""
@@ -128,11 +176,14 @@ class Slots:
         for node, gpus in wanted.items():
             gpus_here = assigned.setdefault(node, [])
             num_missing = gpus - len(gpus_here)
-            free = self._free[node] if node < len(self._free) else []
+            free: list[Slot] = []
+            if node < len(self._free):
+                free = self._free[node]
             if num_missing > len(free):
                 raise InvalidInputError(
                     f"allocations.parquet: at {time:g} s jobs hold more GPUs of node {node} than the cluster has"
                 )
+            # GPUs come back in the order in which jobs leave them. The lowest ones are assigned first.
             free.sort()
             gpus_here += free[:num_missing]
             del free[:num_missing]
@@ -170,8 +221,12 @@ def stays(
             # A job whose share changes, or whose GPUs another job now shares, begins a new stay as well.
             for job in sorted(shares.keys() - changes.keys() | slots.in_the_way(shares)):
                 changes.setdefault(job, [_unchanged(holdings, job, time)])
+        # A stay ends before the changes, because it has the GPUs and the batch size from before them.
         yield from _ended(holdings, changes, time)
-        slots.give({job: gpus_by_node(of_job[-1]) for job, of_job in changes.items()}, shares, time)
+        counts: dict[str, dict[int, int]] = {}
+        for job, of_job in changes.items():
+            counts[job] = gpus_by_node(of_job[-1])
+        slots.give(counts, shares, time)
         for job, of_job in changes.items():
             holding = holdings.setdefault(job, _Holding())
             holding.share = shares.get(job, holding.share)
@@ -236,9 +291,13 @@ class _Holding:
     def _place(self, record: AllocationRecord) -> None:
         """Begin the first stay on other GPUs, or on none."""
         self.placed = record.time
-        if record.nodes:
-            self.starts += 1
-            self.came_from = None if self.last is None else self.last._replace(came_from=None)
+        if not record.nodes:
+            return
+        self.starts += 1
+        self.came_from = None
+        if self.last is not None:
+            # Without its own `came_from`, a stay does not keep all earlier stays of the job in memory.
+            self.came_from = self.last._replace(came_from=None)
 
     def stay(self, end: float) -> Stay | None:
         """Return the stay that ends at a time [s]; None if the job had no GPUs, or no time passed."""
@@ -298,14 +357,13 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
         slots = _slots_by_part(all_stays)
         num_columns = 9
     else:
-        # Stays on the same GPUs differ only in their batch size. They become one rectangle, up to the end of the last.
-        last_stays = {(stay.job, stay.placed): stay for stay in all_stays}
-        slots = {(stay.placed, stay.end, stay.job): stay.slots for stay in last_stays.values()}
+        slots = _slots_by_placement(all_stays)
         num_columns = 5
     rows = []
     for (start, end, job, *part), gpus in slots.items():
         for node, first, length in _runs(gpus):
             rows.append((start, end, job_index[job], first_rows[node] + first, length, *part))
+    # Without any row, the array needs its number of columns for the unpacking below.
     columns = np.array(sorted(rows), dtype=np.float64).reshape(-1, num_columns).T
     start, end = columns[:2]
     job, row, num_rows = columns[2:5].astype(int)
@@ -315,6 +373,16 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
         speed, placed = columns[7:]
         shared = SharedParts(place, of, speed, placed)
     return Occupancy(start, end, job, row, num_rows, cluster.gpus_per_node, cluster.node_types, shared)
+
+
+def _slots_by_placement(all_stays: Iterable[Stay]) -> dict[tuple[Any, ...], Sequence[Slot]]:
+    """Return the GPUs of each placement, by its start [s], its end [s] and its job."""
+    # Stays on the same GPUs differ only in their batch size. They become one rectangle, up to the end of the last.
+    last_stays = {(stay.job, stay.placed): stay for stay in all_stays}
+    slots: dict[tuple[Any, ...], Sequence[Slot]] = {}
+    for stay in last_stays.values():
+        slots[stay.placed, stay.end, stay.job] = stay.slots
+    return slots
 
 
 def _slots_by_part(all_stays: Iterable[Stay]) -> Mapping[tuple[Any, ...], Sequence[Slot]]:
@@ -333,18 +401,24 @@ def _slots_by_part(all_stays: Iterable[Stay]) -> Mapping[tuple[Any, ...], Sequen
 
 def _parts(lanes_and_stays: Iterable[tuple[int, Stay]]) -> Iterator[tuple[float, float, str, int, int, float, float]]:
     """Yield the parts of a GPU as in `_slots_by_part`. A part ends when the jobs on the GPU or their speeds change."""
+    # The parts of a GPU have the order of the lanes, so that a job does not jump while others come and go.
     by_lane = sorted(lanes_and_stays, key=lambda pair: (pair[0], pair[1].start))
-    times = sorted({time for _, stay in by_lane for time in (stay.start, stay.end)})
+    changes: set[float] = set()
+    for _, stay in by_lane:
+        changes |= {stay.start, stay.end}
+    times = sorted(changes)
     users: dict[float, tuple[tuple[str, float, float], ...]] = dict.fromkeys(times, ())
     for _, stay in by_lane:
-        for time in times[bisect_left(times, stay.start) : bisect_left(times, stay.end)]:
+        first = bisect_left(times, stay.start)
+        end = bisect_left(times, stay.end)
+        for time in times[first:end]:
             users[time] += ((stay.job, stay.speed, stay.placed),)
     for jobs, periods in groupby(pairwise(times), key=lambda period: users[period[0]]):
         equal_periods = list(periods)
         start = equal_periods[0][0]
-        end = equal_periods[-1][1]
+        until = equal_periods[-1][1]
         for place, (job, speed, placed) in enumerate(jobs):
-            yield start, end, job, place, len(jobs), speed, placed
+            yield start, until, job, place, len(jobs), speed, placed
 
 
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:

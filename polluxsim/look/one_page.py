@@ -55,9 +55,9 @@ def as_html(page: OnePage) -> str:
     if page.table is not None:
         head, *rows = page.table.lines
     rows_on_page = rows[:MOST_ROWS]
-    rest = ""
+    note_on_rows = ""
     if len(rows) > MOST_ROWS:
-        rest = f"and {len(rows) - MOST_ROWS} more rows in {page.more}"
+        note_on_rows = f"and {len(rows) - MOST_ROWS} more rows in {page.more}"
     return rules.from_string(template).render(
         question=page.question,
         sections=[
@@ -68,7 +68,7 @@ def as_html(page: OnePage) -> str:
         figures=[(_svg(figure.drawing), figure.caption) for figure in page.figures],
         head=head,
         rows=rows_on_page,
-        rest=rest,
+        rest=note_on_rows,
         version=__version__,
     )
 
@@ -78,8 +78,9 @@ def _shortened(sentences: Sequence[str], more: str) -> list[str]:
     texts = []
     for sentence in sentences:
         text = sentence.strip()
+        # `capitalize` would turn the other letters of GPU or JCT into small ones.
         texts.append(f"{text[:1].upper()}{text[1:]}")
-    # The number of lines of each text and all texts before it
+    # Lines up to and with each text, so that the last text that fits can be searched.
     num_lines = list(accumulate(ceil(len(text) / LINE) for text in texts))
     if not num_lines or num_lines[-1] <= MOST_LINES:
         return texts

@@ -26,8 +26,11 @@ Delay = Callable[[str, str, Sequence[int], float], float]
 
 def cluster_of(run: Run) -> Cluster:
     """Return the cluster that run.json states, with the additional nodes and GPUs in the records of the run."""
-    stated = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
-    sizes = {} if stated is None else dict(enumerate(stated.gpus_per_node))
+    stated: Cluster | None = None
+    sizes: dict[int, int] = {}  # GPUs by node
+    if "nodes" in run.info:
+        stated = Cluster.of_groups(run.info["nodes"])
+        sizes = dict(enumerate(stated.gpus_per_node))
     # Most allocations of a run occur many times.
     for nodes, gpus_on_nodes in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
         for node, gpus in zip(nodes, gpus_on_nodes, strict=True):
@@ -36,10 +39,13 @@ def cluster_of(run: Run) -> Cluster:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # A cluster has at least one node, even if no job ever held a GPU.
     num_nodes = max(sizes, default=0) + 1
+    # The types are one for each node, so that those of a cluster with other nodes do not fit.
     node_types = UNKNOWN_TYPES
     if stated is not None and stated.num_nodes == num_nodes:
         node_types = stated.node_types
-    return Cluster(tuple(sizes.get(node, 1) for node in range(num_nodes)), node_types=node_types)
+    # A node without any record has at least one GPU.
+    gpus_per_node = tuple(sizes.get(node, 1) for node in range(num_nodes))
+    return Cluster(gpus_per_node, node_types=node_types)
 
 
 def num_gpus(run: Run) -> int | None:
@@ -57,7 +63,9 @@ def num_gpus(run: Run) -> int | None:
 
 def steady_gpus(run: Run) -> int | None:
     """Return the number of GPUs of a run's cluster, None if the policy rents nodes or the number is unknown."""
-    return None if is_rented(run) else num_gpus(run)
+    if is_rented(run):
+        return None
+    return num_gpus(run)
 
 
 def is_rented(run: Run) -> bool:
@@ -69,17 +77,24 @@ def start_delay(run: Run) -> Delay:
     """Return the restart delays of a run, as its policy recorded them, and otherwise from its settings."""
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
-    types = cluster_of(run).node_types if delays.known else ()
-    has_free_starts = bool(engine.get("free_starts"))
-    first_starts = {job.job: job.start_time for job in run.result.job_records} if has_free_starts else {}
-    recorded = {(start.job, start.time): start.delay for start in run.result.start_records}
+    types = UNKNOWN_TYPES
+    if delays.known:
+        # Only delays by application can differ by GPU type. Other runs need no search of their allocations.
+        types = cluster_of(run).node_types
+    first_starts: dict[str, float | None] = {}  # of the jobs whose first start is free
+    if engine.get("free_starts"):
+        first_starts = {job.job: job.start_time for job in run.result.job_records}
+    recorded_delays = {(start.job, start.time): start.delay for start in run.result.start_records}
 
     def delay(job: str, application: str, nodes: Sequence[int], time: float) -> float:
-        if has_free_starts and first_starts.get(job) == time:
+        # A first start is free whatever delay the policy recorded for it.
+        if first_starts.get(job) == time:
             return 0.0
-        if (job, time) in recorded:
-            return recorded[job, time]
-        gpu_type = types[nodes[0]].name if types and nodes else ANY.name
+        if (job, time) in recorded_delays:
+            return recorded_delays[job, time]
+        gpu_type = ANY.name
+        if types and nodes:
+            gpu_type = types[nodes[0]].name
         return delays.of(application, gpu_type)
 
     return delay
@@ -95,11 +110,19 @@ class Pauses:
     def __init__(self, run: Run, num_nodes: int) -> None:
         engine = run.info.get("config", {}).get("engine", {})
         settings = dict(engine.get("checkpoints") or {})
+        # The checkpoints of a class of the user do not follow from the settings.
         has_checkpoints = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
-        self._rules = Checkpoints(**settings) if has_checkpoints else None
+        self._rules: Checkpoints | None = None
+        if has_checkpoints:
+            self._rules = Checkpoints(**settings)
         self._delay = start_delay(run)
         self._start = run.result.start_time
-        self._failures = sorted(outage.time for outage in run.result.outage_records if outage.time >= self._start)
+        self._failures: list[float] = []  # rising times
+        for outage in run.result.outage_records:
+            # The rate of failures counts from the start of the run, as in the engine.
+            if outage.time >= self._start:
+                self._failures.append(outage.time)
+        self._failures.sort()
         self._num_nodes = num_nodes
         self._failed: dict[tuple[str, float], float] = {}  # when failures took the GPUs of jobs, by job and start
         if any(job.lost_time for job in run.result.job_records):
@@ -112,7 +135,7 @@ class Pauses:
 
     def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield the start and the end of each stop for a checkpoint during a stay [s]."""
-        reached = stay.start
+        reached = stay.start  # the end of the last stop so far
         for stop_start, stop_end in sorted(self._stops(stay, application)):
             # Stops can overlap, and reach beyond the stay.
             start = max(stop_start, reached)
@@ -150,22 +173,29 @@ class Pauses:
         for record in self._recorded.get(stay.job, ()):
             if record.time > stay.placed:
                 yield record.time, record.until
-        first, cycle, cost = self.rhythm(stay.job, stay.placed, [slot.node for slot in stay.slots], application)
-        number = 0
-        if cycle < inf:
-            number = max(int((stay.start - first) // cycle), 0)
-        while (start := first + number * cycle) < stay.end:
+        nodes = [slot.node for slot in stay.slots]
+        first, cycle, cost = self.rhythm(stay.job, stay.placed, nodes, application)
+        if first == inf:  # without an interval
+            return
+        # The last stop that began before the stay can reach into it.
+        number = max(int((stay.start - first) // cycle), 0)
+        # The product of number and cycle is exact enough. A sum of cycles would add up rounding errors.
+        start = first + number * cycle
+        while start < stay.end:
             yield start, start + cost
             number += 1
+            start = first + number * cycle
 
     def rhythm(self, job: str, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
         """Return the checkpoints by interval of a job on the GPUs that it got at the time `placed` [s].
 
         The values are the time of the first checkpoint, the time from one to the next, and the duration of each [s].
+        Without checkpoints by interval, the first two are ∞.
         """
         if self._rules is None:
             return inf, inf, 0.0
-        num_failures = bisect_right(self._failures, placed)  # failures that were known at that time
+        # A job sets its interval when it starts, and cannot know later failures.
+        num_failures = bisect_right(self._failures, placed)
         rate_of_node = failure_rate(num_failures, self._num_nodes, placed - self._start, self._rules.expected_rate)
         rate = len(set(nodes)) * rate_of_node
         interval = self._rules.interval(application, rate)

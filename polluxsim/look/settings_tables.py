@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from rich.table import Table
 
-from polluxsim.common.durations import HOUR, clock, length
+from polluxsim.common.durations import clock, length
 from polluxsim.common.phrases import count_range
-from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
+from polluxsim.look.tables import html, latex, markdown, text_blocks
 from polluxsim.metrics.declared import Metric
-from polluxsim.metrics.outcomes import counts_in_words, incomplete, number_of
-from polluxsim.records.results import Result
+from polluxsim.metrics.outcomes import counts_in_words, number_of
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
-from polluxsim.statistics.job_values import WaitRank, ranks
-from polluxsim.statistics.metric_lines import change_text, with_interval
+from polluxsim.statistics.number_texts import change_text, with_interval
 
 if TYPE_CHECKING:
     from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable
@@ -30,9 +26,6 @@ Lines = list[list[str]]
 LEAST_WIDTH = 40  # tables as text are at least this wide [characters]
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
 """Parts of a cell in tables of numbers; `frame_of_settings` explains them."""
-
-MOST_RANKS = 40  # largest number of users or queues in a table of ranks
-RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "p90 waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
 NOT_COMPARED = "times, finish-time fairness and GPU time"  # metrics that are not compared if jobs were not served
@@ -46,8 +39,10 @@ def as_text(table: SettingsTable, width: int = 80) -> str:
     parts = [fill(" ".join(_mean_notes(table)), width), *text_blocks(_means(table), width)]
     changes = _changes(table)
     if changes:
-        parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *text_blocks(changes, width)]
-    parts += [fill(note, width) for note in _last_notes(table)]
+        parts.append(fill(f"Change {_against(table)}, {QUANTITY}:", width))
+        parts += text_blocks(changes, width)
+    for note in _last_notes(table):
+        parts.append(fill(note, width))
     return "\n\n".join(parts)
 
 
@@ -65,6 +60,7 @@ def as_latex(table: SettingsTable) -> str:
 def as_csv(table: SettingsTable) -> str:
     """Return `frame_of_settings` as CSV, a column for each number, and the baseline of each setting."""
     frame = frame_of_settings(table)
+    # A CSV file has one line of headings. The mean has the name of its metric alone.
     frame.columns = [" ".join(column).removesuffix(" mean") for column in frame.columns]
     frame.insert(0, "baseline", list(table.baselines.values()))
     return str(frame.to_csv()).rstrip("\n")
@@ -99,7 +95,10 @@ def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
     for row in rows.values():
         keys |= dict.fromkeys(row)
     columns = pd.MultiIndex.from_tuples(list(keys), names=["metric", "part"])
-    values = [[row.get(key) for key in keys] for row in rows.values()]
+    values = []
+    for row in rows.values():
+        values.append([row.get(key) for key in keys])
+    # Without a type, a column of unknown numbers only would have None in place of nan.
     frame = pd.DataFrame(values, index=list(rows), columns=columns, dtype=float).rename_axis("setting")
     frame.attrs["baselines"] = dict(table.baselines)
     return frame
@@ -135,7 +134,9 @@ def notes(table: SettingsTable) -> list[str]:
 
 def _last_notes(table: SettingsTable) -> list[str]:
     """Return the notes on the changes, and the verdict or what a verdict needs. One setting has nothing to judge."""
-    last_notes = list(_change_notes(table)) if _changes(table) else []
+    last_notes: list[str] = []
+    if _changes(table):
+        last_notes += _change_notes(table)
     has_one_run_each = _has_one_run_each(table)
     if len(table.cells) == 1:
         if has_one_run_each:
@@ -149,28 +150,35 @@ def _last_notes(table: SettingsTable) -> list[str]:
 
 def _all_cells(table: SettingsTable) -> list[Cell]:
     """Return the cells of all rows."""
-    return [cell for row in table.cells.values() for cell in row.values()]
+    cells: list[Cell] = []
+    for row in table.cells.values():
+        cells += row.values()
+    return cells
 
 
 def _has_one_run_each(table: SettingsTable) -> bool:
     """Return whether no setting has several runs."""
-    return max((cell.mean.num_runs for cell in _all_cells(table)), default=1) == 1
+    return all(cell.mean.num_runs == 1 for cell in _all_cells(table))
 
 
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
     """Yield the notes on the number of runs and on the intervals of the means."""
-    means = [cell.mean for cell in _all_cells(table)]
     if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
         yield from _unserved_notes(table)
         return
+    means = [cell.mean for cell in _all_cells(table)]
+    # Metrics can have different numbers of units, because seeds may change only some of them.
     counts = sorted({mean.num_units for mean in means})
     kinds = sorted({mean.units for mean in means})
     over = f"{count_range(counts)} {' or '.join(kinds)}"
-    if counts[-1] == 1:
+    largest_count = counts[-1]
+    if largest_count == 1:
         over = over.removesuffix("s")
-    intervals = ", [95 % interval]" if counts[-1] >= LEAST_UNITS else ""
-    yield f"Means over {over}{intervals}."
+    if largest_count >= LEAST_UNITS:
+        yield f"Means over {over}, [95 % interval]."
+    else:
+        yield f"Means over {over}."
     yield from interval_notes(means, "runs", "values")
     yield from _unserved_notes(table)
 
@@ -181,8 +189,8 @@ def _unserved_notes(table: SettingsTable) -> Iterator[str]:
         names = [label for label in table.cells if table.unserved.get(label) == participle]
         yield f"Jobs were {participle} in runs of {', '.join(names)}, so {NOT_COMPARED} are not compared."
     if table.incomplete:
-        counts = [f"{label}: {counts_in_words(by_reason)}" for label, by_reason in table.incomplete.items()]
-        yield f"Jobs that did not complete, over all runs: {'; '.join(counts)}."
+        phrases = [f"{label}: {counts_in_words(counts)}" for label, counts in table.incomplete.items()]
+        yield f"Jobs that did not complete, over all runs: {'; '.join(phrases)}."
 
 
 def _change_notes(table: SettingsTable) -> Iterator[str]:
@@ -206,12 +214,18 @@ def interval_notes(measures: Iterable[Measured], units: str, values: str) -> Ite
     """
     measures = list(measures)
     counts = sorted({measured.num_units for measured in measures})
-    few = [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]
-    if few:
-        yield f"The intervals of {count_range(few)} {units} assume normal {values}."
-    missing = [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]
+    counts_with_assumption = []
+    missing = []
+    for count in counts:
+        if count < LEAST_UNITS:
+            missing.append(LEAST_UNITS - count)
+        elif count < LEAST_FOR_VERDICT:
+            counts_with_assumption.append(count)
+    if counts_with_assumption:
+        yield f"The intervals of {count_range(counts_with_assumption)} {units} assume normal {values}."
     if missing:
         are = "is" if missing == [1] else "are"
+        # Without this reason, a reader who made enough runs does not understand why some are missing.
         independent = ""
         why = ""
         if _are_counted_as_one(measures):
@@ -222,6 +236,7 @@ def interval_notes(measures: Iterable[Measured], units: str, values: str) -> Ite
 
 def _are_counted_as_one(measures: Iterable[Measured]) -> bool:
     """Return whether there are runs, but too few units, because seeds change nothing."""
+    # More units than a verdict needs are enough, even if there are more runs.
     return any(measured.num_units < min(measured.num_runs, LEAST_FOR_VERDICT) for measured in measures)
 
 
@@ -239,34 +254,40 @@ def _why_no_ratio(change: Measured) -> str:
 
 def verdict(table: SettingsTable) -> str:
     """Return a sentence that lists the differences whose 95 % interval excludes 0."""
-    changes = []  # title of the metric, label of the setting, and change
+    changes: list[Measured] = []
+    num_judged = 0
+    differences: dict[str, list[str]] = {}  # settings with their changes, by title of the metric
     for name, metric in table.metrics.items():
         for label, row in table.cells.items():
-            change = row[name].change if name in row else None
-            if change is not None:
-                changes.append((metric.title, label, change))
-    judged = [(title, label, change) for title, label, change in changes if change.is_judged]
-    if not judged:
-        return _what_a_verdict_needs([change for _, _, change in changes])
-    differences: dict[str, list[str]] = {}
-    for title, label, change in judged:
-        text = change_text(change.estimate.value)
-        if change.is_real and not text.startswith("±"):  # a change below the printed digits is no difference
-            differences.setdefault(title, []).append(f"{label} ({text})")
+            cell = row.get(name)
+            if cell is None or cell.change is None:
+                continue
+            change = cell.change
+            changes.append(change)
+            if not change.is_judged:
+                continue
+            num_judged += 1
+            text = change_text(change.estimate.value)
+            # A change below the printed digits is no difference that a reader can see.
+            if change.is_real and not text.startswith("±"):
+                differences.setdefault(metric.title, []).append(f"{label} ({text})")
+    if not num_judged:
+        return _what_a_verdict_needs(changes)
     if not differences:
         return f"No difference {_against(table)} is real by the 95 % intervals."
-    comparisons = number_of(len(judged), "comparison")
-    chance = f"of {comparisons}, about {0.05 * len(judged):.2g} would look real by chance"
-    words = "; ".join(f"{metric}: {', '.join(labels)}" for metric, labels in differences.items())
+    # Each interval leaves out its true value in 5 % of all cases. Many comparisons thus have some false differences.
+    chance = f"of {number_of(num_judged, 'comparison')}, about {0.05 * num_judged:.2g} would look real by chance"
+    words = "; ".join(f"{title}: {', '.join(labels)}" for title, labels in differences.items())
     return f"Real by the 95 % intervals, {_against(table)}: {words} ({chance})."
 
 
 def _what_a_verdict_needs(changes: Sequence[Measured]) -> str:
     """Return a sentence on the number of pairs that a verdict needs in addition."""
-    most = max((change.num_units for change in changes), default=0)
+    most_units = max((change.num_units for change in changes), default=0)
     missing = ""
-    if most < LEAST_FOR_VERDICT:
-        missing = f", {LEAST_FOR_VERDICT - most} more than there are"
+    # With enough pairs, there is still no verdict where a change has no ratio.
+    if most_units < LEAST_FOR_VERDICT:
+        missing = f", {LEAST_FOR_VERDICT - most_units} more than there are"
     kind = "independent pairs" if _are_counted_as_one(changes) else "pairs"
     return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} {kind} with the same workload and seed{missing}."
 
@@ -281,7 +302,9 @@ def _against(table: SettingsTable) -> str:
 
 def measured_change(change: Measured | None) -> str:
     """Return a change and its interval as text, "–" if it is unknown."""
-    return "–" if change is None or not change.is_known else change_text(*change.estimate)
+    if change is None or not change.is_known:
+        return "–"
+    return change_text(*change.estimate)
 
 
 def comparison_text(comparisons: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
@@ -290,12 +313,17 @@ def comparison_text(comparisons: Sequence[Against], from_forks: Sequence[FromFor
     Where runs are forks, the comparisons over the whole runs come first, and those from each fork on follow.
     """
     over = ", over the whole run" if from_forks else ""
-    parts = ["\n".join(_comparison_lines(comparison, over)) for comparison in comparisons]
+    parts = []
+    changes: list[Measured] = []
+    for comparison in comparisons:
+        parts.append("\n".join(_comparison_lines(comparison, over)))
+        changes += comparison.changes.values()
     for fork in from_forks:
         over = f", from the fork at {clock(fork.time)} on"
         note = f"  metrics of jobs are over the {count_range(fork.num_jobs)} jobs not complete at the fork"
-        parts += ["\n".join(_comparison_lines(comparison, over, note)) for comparison in fork.comparisons]
-    changes = [change for comparison in comparisons for change in comparison.changes.values()]
+        for comparison in fork.comparisons:
+            parts.append("\n".join(_comparison_lines(comparison, over, note)))
+    # The parts from forks on have the same pairs of runs, and so the same notes.
     below = [f"Changes: {QUANTITY}, with 95 % intervals.", *interval_notes(changes, "pairs", "log ratios")]
     if not any(change.is_judged for change in changes):
         below.append(f"A verdict needs {LEAST_FOR_VERDICT} pairs.")
@@ -313,12 +341,16 @@ def _comparison_lines(comparison: Against, over: str, note: str = "") -> Iterato
     if not comparison.changes:
         yield "  no two runs have the same workload and seed"
         return
-    titles = {name: f"{metric.title}{metric.arrow}" for name, metric in comparison.metrics.items()}
-    width = max(len(titles[name]) for name in comparison.changes)
-    for metric, change in comparison.changes.items():
-        pairs = number_of(change.num_units, "pair")
-        zeros = "" if change.is_known else f" (no ratio: {_why_no_ratio(change)})"
-        yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
+    titles = {}
+    for name in comparison.changes:
+        metric = comparison.metrics[name]
+        titles[name] = f"{metric.title}{metric.arrow}"
+    width = max(map(len, titles.values()))
+    for name, change in comparison.changes.items():
+        line = f"  {titles[name]:<{width}}  {measured_change(change):>9}, {number_of(change.num_units, 'pair')}"
+        if not change.is_known:
+            line += f" (no ratio: {_why_no_ratio(change)})"
+        yield line
     if not note:
         yield from _job_lines(comparison)
 
@@ -335,9 +367,10 @@ def _lines_in_common(comparison: Against) -> Iterator[str]:
     common = comparison.in_common
     if common is None:
         return
-    number = sum(next(iter(common.others.values())).values())
+    # Each setting counts the same left-out jobs, by what happened to them under it.
+    number = next(iter(common.left_out.values())).total()
     yield f"  jobs that complete in both runs of a pair: {common.num_jobs:,}; {number_of(number, 'other job')}:"
-    for label, counts in common.others.items():
+    for label, counts in common.left_out.items():
         yield f"    {label}: {counts_in_words(counts)}"
     if not common.changes:
         return
@@ -355,18 +388,19 @@ def _lines_in_common(comparison: Against) -> Iterator[str]:
 
 def _job_lines(comparison: Against) -> Iterator[str]:
     """Yield lines on the jobs that take longer than under the baseline."""
-    num_longer = sum(1 for gain in comparison.jobs if gain.seconds > 0)
-    if comparison.jobs:
-        headline = f"  {len(comparison.jobs) - num_longer} of {len(comparison.jobs)} jobs take no longer"
-        if num_longer:
-            headline += ", these lose most:"
-        yield headline
+    if not comparison.jobs:
+        return
+    longer = [gain for gain in comparison.jobs if gain.seconds > 0]
+    headline = f"  {len(comparison.jobs) - len(longer)} of {len(comparison.jobs)} jobs take no longer"
+    if longer:
+        headline += ", these lose most:"
+    yield headline
+    # The runs of a workload have jobs of the same names.
     has_several_runs = len({gain.run for gain in comparison.jobs}) > 1
     # The jobs are in rising order.
-    for gain in comparison.jobs[: -MOST_JOBS - 1 : -1]:
-        if gain.seconds > 0:
-            run = f", in {gain.run}" if has_several_runs else ""
-            yield f"    {gain.job} by {length(gain.seconds)}{run}"
+    for gain in reversed(longer[-MOST_JOBS:]):
+        run = f", in {gain.run}" if has_several_runs else ""
+        yield f"    {gain.job} by {length(gain.seconds)}{run}"
 
 
 def _means(table: SettingsTable) -> Lines:
@@ -376,8 +410,10 @@ def _means(table: SettingsTable) -> Lines:
     for label, row in table.cells.items():
         line = [label]
         for metric in table.metrics:
-            cell = row.get(metric)
-            line.append("–" if cell is None else _mean(cell.mean, is_bound=cell.is_bound))
+            if metric in row:
+                line.append(_mean(row[metric].mean, is_bound=row[metric].is_bound))
+            else:
+                line.append("–")
         lines.append(line)
     return lines
 
@@ -391,10 +427,13 @@ def _changes(table: SettingsTable) -> Lines:
             continue
         line = [label]
         for metric in table.metrics:
-            cell = row.get(metric)
-            line.append("–" if cell is None else measured_change(cell.change))
+            if metric in row:
+                line.append(measured_change(row[metric].change))
+            else:
+                line.append("–")
         lines.append(line)
-    return lines if len(lines) > 1 else []
+    has_only_the_head = len(lines) == 1
+    return [] if has_only_the_head else lines
 
 
 def _all_columns(table: SettingsTable) -> Lines:
@@ -425,47 +464,8 @@ def _mean(measured: Measured, *, is_bound: bool) -> str:
     if not isfinite(value):
         return "∞"
     num_digits = 0
-    if value:
+    if value:  # 0 has no logarithm
         num_digits = max(0, 2 - floor(log10(abs(value))))
+    # The ends of the interval have the digits of the mean, so that they can be compared with it.
     text = with_interval(value, low, high, lambda number: f"{number:.{num_digits}f}".replace("-", "−"))
     return f"≥ {text}" if is_bound else text
-
-
-def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
-    """Return the ranks of users or queues (`by`: "user" or "queue") under settings side by side.
-
-    The rows have the order of the first setting. Raise InvalidInputError if no job has a user or queue.
-    """
-    ranks_by_setting = {name: ranks(results, by) for name, results in settings.items()}
-    names: dict[str, None] = {}
-    for ranked in ranks_by_setting.values():
-        names |= dict.fromkeys(ranked)
-    head = [by, "jobs"]
-    for setting in ranks_by_setting:
-        head += [f"{setting}\n{column}" for column in RANK_COLUMNS]
-    lines = [head]
-    for name in list(names)[:MOST_RANKS]:
-        ranks_of_name = [ranked.get(name) for ranked in ranks_by_setting.values()]
-        num_jobs = max(rank.jobs for rank in ranks_of_name if rank is not None)
-        line = [name, str(num_jobs)]
-        for rank in ranks_of_name:
-            line += _rank_cells(rank)
-        lines.append(line)
-    title = f"By {by}, longest mean time to the first GPU first"
-    more = len(names) - MOST_RANKS
-    notes = [f"and {more} more"] if more > 0 else []
-    for setting, results in settings.items():
-        lost = Counter[str]()
-        for result in results:
-            lost += incomplete(result)
-        if lost:
-            notes.append(f"JCTs of {setting} leave out {number_of(lost.total(), 'job')}: {counts_in_words(lost)}")
-    return boxed(lines, title, caption="\n".join(notes))
-
-
-def _rank_cells(rank: WaitRank | None) -> list[str]:
-    if rank is None:
-        return ["–"] * len(RANK_COLUMNS)
-    times = (rank.wait, rank.total_wait, rank.p90_wait, rank.jct)
-    cells = ["–" if time is None else f"{time / HOUR:.2f}" for time in times]
-    return [str(rank.place), *cells, f"{rank.gpu_seconds / HOUR:.1f}"]

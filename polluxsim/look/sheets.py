@@ -61,8 +61,11 @@ def as_markdown(sheet: Sheet) -> str:
         if not isinstance(part, Block):
             texts.append(f"- {part.strip()}")
             continue
-        title = f"**{part.title}**\n\n" if part.title else ""
-        texts += [f"\n{title}{markdown(part.lines)}\n"]
+        title = ""
+        if part.title:
+            title = f"**{part.title}**\n\n"
+        # An empty line before and after a table, without which Markdown makes it a part of the list.
+        texts.append(f"\n{title}{markdown(part.lines)}\n")
     return "\n".join(texts).strip("\n")
 
 

@@ -55,7 +55,7 @@ class SideBySide:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the blocks."""
         block: list[tuple[str, list[Text]]] = []
-        unbounded = options.update(width=UNBOUNDED)
+        unbounded = options.update(width=UNBOUNDED)  # otherwise the measured width is at most that of the screen
         for column in self._columns:
             width = console.measure(self._block([*block, column], UNBOUNDED), options=unbounded).maximum
             if block and (len(block) == MOST_COLUMNS or width > options.max_width):
@@ -78,10 +78,13 @@ class SideBySide:
 
     def _block(self, columns: Sequence[tuple[str, list[Text]]], width: int) -> Table:
         """Return a table of some runs. The names of the metrics are wrapped if a screen of `width` is very narrow."""
-        names = [name for name, _ in columns]
-        values = [cells for _, cells in columns]
-        rows = zip(self._labels, *values, strict=True)
-        table = boxed([["", *names], *rows])
+        head = [""]
+        cells_of_runs = []
+        for name, cells in columns:
+            head.append(name)
+            cells_of_runs.append(cells)
+        rows = zip(self._labels, *cells_of_runs, strict=True)
+        table = boxed([head, *rows])
         longest = max(map(len, self._labels))
         table.columns[0].no_wrap = width >= longest + LEAST_BESIDE_NAMES
         return table
@@ -99,8 +102,13 @@ def _notes(summaries: Mapping[str, Summary], bases: Sequence[int]) -> Iterator[s
             number = f"{len(run.left_out):,} of {number_of(run.num_jobs, 'job')}"
             yield f"Means{where} leave out {number}: {_why_left_out(run)}."
     # `bases` is empty if the runs are not compared.
-    if any(runs[base].left_out != run.left_out for run, base in zip(runs, bases, strict=False)):
-        yield "Times over different jobs are not compared; 'polluxsim compare' compares the jobs that complete in both."
+    for run, base in zip(runs, bases, strict=False):
+        if runs[base].left_out != run.left_out:
+            yield (
+                "Times over different jobs are not compared; "
+                "'polluxsim compare' compares the jobs that complete in both."
+            )
+            return
 
 
 def _why_left_out(run: Summary) -> str:
@@ -141,6 +149,7 @@ def compared_cells(
 
 def _job_names(run: Summary, line: MetricLine) -> str:
     """Return the names of the jobs that a metric counts, like jobs that were cut off; "" for other metrics."""
+    # The fields of a `Summary` that name jobs are tuples. A metric of the user, or a part of one, is no field of it.
     names = getattr(run, line.field, None)
     if not isinstance(names, tuple) or not names:
         return ""
@@ -161,14 +170,15 @@ def crowd_html(rounds: Sequence[RoundRecord]) -> str:
     step = -(-len(rounds) // MOST_POINTS)
     start = rounds[0].time
     end = rounds[-1].time
-    most = max(record.active_jobs for record in rounds)
+    most_jobs = max(record.active_jobs for record in rounds)
     points = ""
     for record in rounds[::step]:
         x = (record.time - start) / (end - start) * WIDTH
-        y = HEIGHT * (1 - record.active_jobs / most)
+        y = HEIGHT * (1 - record.active_jobs / most_jobs)  # y points down in SVG
+        # Across and then up or down, because the number of jobs jumps
         points += f"H{x:.1f}V{y:.1f}"
     path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="#7986cb"/>'
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
-    label = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
+    label = f"active jobs, up to {most_jobs}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
     return f'<svg {view} style="{style}" role="img" aria-label="{label}">{path}</svg><div style="{NOTE}">{label}</div>'

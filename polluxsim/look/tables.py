@@ -29,14 +29,17 @@ _LATEX = str.maketrans(
 
 def text_blocks(lines: Lines, width: int) -> Iterator[str]:
     """Yield the columns in blocks that fit the width [characters]. Each block begins with the column of names."""
-    label_width = min(max(len(line[0]) for line in lines), WIDEST_LABEL, width // 2)
+    longest_label = max(len(line[0]) for line in lines)
+    # Half the width stays free for values, also on a narrow screen.
+    label_width = min(longest_label, WIDEST_LABEL, width // 2)
+    # `wrap` has no line for the empty label of the head.
     labels = [wrap(line[0], label_width) or [""] for line in lines]
-    cells_of_lines = [line[1:] for line in lines]
-    columns = zip(*cells_of_lines, strict=True)
+    _, *columns = zip(*lines, strict=True)
     block: list[list[str]] = []
     used = label_width
     for column in columns:
         column_width = max(map(len, column))
+        # A block has at least one column, even if this one is wider than the screen.
         if block and used + len(GAP) + column_width > width:
             yield _block(labels, label_width, block)
             block = []
@@ -65,6 +68,7 @@ def markdown(lines: Lines) -> str:
     """
     rows = []
     for line in lines:
+        # A line break would end the row of the table.
         cells = [cell.replace("|", r"\|").replace("\n", " ") for cell in line]
         rows.append(f"| {' | '.join(cells)} |")
     num_numbers = len(lines[0]) - 1
@@ -83,22 +87,27 @@ def latex(lines: Lines) -> str:
     for line in lines:
         cells = [cell.translate(_LATEX) for cell in line]
         rows.append(" & ".join(cells) + r" \\")
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}"
-    return "\n".join([begin, r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"])
+    alignments = "l" + "r" * (len(lines[0]) - 1)
+    head, *body = rows
+    begin = rf"\begin{{tabular}}{{{alignments}}}"
+    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
 
 
 def html(lines: Lines, notes: Iterable[str] = (), names: str = "left") -> str:
     """Return the lines as HTML for a notebook, with notes below. `names` is the style of the first column."""
     rows = ""
     for index, line in enumerate(lines):
-        tag = "td" if index else "th"
+        tag = "th" if index == 0 else "td"
         styles = [names] + ["right"] * (len(line) - 1)
-        cells = zip(styles, map(escape, line), strict=True)
-        row = "".join(f'<{tag} style="{_CELL} {style}">{cell}</{tag}>' for style, cell in cells)
+        row = ""
+        for style, cell in zip(styles, line, strict=True):
+            row += f'<{tag} style="{_CELL} {style}">{escape(cell)}</{tag}>'
         rows += f"<tr>{row}</tr>"
+    table = f'<table style="{_TABLE}">{rows}</table>'
     below = "<br>".join(map(escape, notes))
-    note = f'<div style="{NOTE}">{below}</div>' if below else ""
-    return f'<table style="{_TABLE}">{rows}</table>{note}'
+    if not below:
+        return table
+    return f'{table}<div style="{NOTE}">{below}</div>'
 
 
 def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1, caption: str = "") -> Table:
@@ -106,10 +115,13 @@ def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1
 
     Texts are not markup. A cell that is a `Text` keeps its style.
     """
-    head, *rows = (_cells(line) for line in lines)
-    title_text = Text(title) if title else None
-    caption_text = Text(caption) if caption else None
-    table = Table(title=title_text, title_justify="left", caption=caption_text)
+    head, *rows = map(_cells, lines)
+    table = Table(title_justify="left")
+    # The table would read strings as markup.
+    if title:
+        table.title = Text(title)
+    if caption:
+        table.caption = Text(caption)
     for index, heading in enumerate(head):
         is_name = index < names
         # A name stays in one line, so that it can be copied.
@@ -121,4 +133,10 @@ def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1
 
 def _cells(line: Sequence[str | Text]) -> list[Text]:
     """Return the cells of a line as texts, because the table would read strings as markup."""
-    return [cell if isinstance(cell, Text) else Text(cell) for cell in line]
+    cells = []
+    for cell in line:
+        if isinstance(cell, Text):
+            cells.append(cell)
+        else:
+            cells.append(Text(cell))
+    return cells

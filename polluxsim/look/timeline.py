@@ -57,7 +57,10 @@ def events(run: Run) -> Iterator[Event]:
     training that a failure undid.
     """
     cluster = cluster_of(run)
-    tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
+    lanes = 1
+    if run.result.sharing_records:
+        lanes = most_lanes(_stays(run, cluster))
+    tracks = _Tracks(cluster, lanes)
     jobs = _JobTracks(run.result, *tracks.first_free)
     yield from tracks.metadata()
     yield from jobs.metadata()
@@ -67,21 +70,24 @@ def events(run: Run) -> Iterator[Event]:
     applications = {job.job: job.application for job in run.result.job_records}
     delay = start_delay(run)
     pauses = Pauses(run, cluster.num_nodes)
-    flows = 0
+    num_flows = 0
     for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
         nodes = [slot.node for slot in stay.slots]
-        slices = list(_slices(stay, delay(stay.job, application, nodes, stay.placed), application))
-        slices += [_slice("checkpoint", *times) for times in pauses.of(stay, application)]
-        lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
+        restart_delay = delay(stay.job, application, nodes, stay.placed)
+        slices = list(_slices(stay, restart_delay, application))
+        for start, end in pauses.of(stay, application):
+            slices.append(_slice("checkpoint", start, end))
+        lost = [_slice("lost", start, end) for start, end in pauses.lost(stay, application)]
         yield from jobs.stay(stay, [*slices, *lost])
+        # A stay without lanes is alone on its GPUs.
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
             for event in slices:
                 yield {**tracks.of(slot, lane), **event}
         # The arrow ends at the first slice on new GPUs; a later slice may begin because only the batch size changed.
         if slices and stay.came_from is not None and stay.start == stay.placed:
-            flows += 1
-            yield from _flow(flows, stay.came_from, stay, tracks)
+            num_flows += 1
+            yield from _flow(num_flows, stay.came_from, stay, tracks)
     yield from jobs.losses()
     yield from jobs.ends()
 
@@ -93,6 +99,7 @@ def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
     """Write the timeline of a run, gzipped or plain, and return its number of slices. Equal runs give equal bytes."""
     num_slices = 0
+    # Write event by event, so that a long run needs no memory for the text of all its events.
     with _text(path, packed=packed) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         separator = ""
@@ -130,6 +137,7 @@ class _Tracks:
     def of(self, slot: Slot, lane: int = 0) -> Event:
         """Return the process and the thread of a GPU and a lane."""
         tid = self._first_tids[slot.node] + slot.gpu
+        # Threads of the first lane have the numbers of all GPUs in order. Those of each further lane follow them.
         return {"pid": CLUSTER_PID + 1 + slot.node, "tid": tid + lane * sum(self._sizes)}
 
     @property
@@ -160,8 +168,11 @@ class _JobTracks:
         self._result = result
         self._jobs = submitted(result)
         self._process = {"pid": pid}
-        self._tracks = {job.job: {"pid": pid, "tid": first_tid + number} for number, job in enumerate(self._jobs)}
-        self._idle_since = {job.job: lifetime(result, job)[0] for job in self._jobs}
+        self._tracks: dict[str, Event] = {}  # by job
+        self._idle_since: dict[str, float] = {}  # end of the last stay, or the submission, by job [s]
+        for number, job in enumerate(self._jobs):
+            self._tracks[job.job] = {"pid": pid, "tid": first_tid + number}
+            self._idle_since[job.job], _ = lifetime(result, job)
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of the tracks, in order of submission."""
@@ -192,7 +203,10 @@ class _JobTracks:
         for job in self._jobs:
             start, end = lifetime(self._result, job)
             yield from self._waited(job.job, end)
-            yield self._mark(job.job, "submitted" if job.is_counted else "submitted before the run", start)
+            submission = "submitted"
+            if not job.is_counted:
+                submission = "submitted before the run"
+            yield self._mark(job.job, submission, start)
             yield self._mark(job.job, job.status.value, end)
 
     def _mark(self, job: str, text: str, time: float) -> Event:
@@ -200,6 +214,7 @@ class _JobTracks:
 
     def _waited(self, job: str, until: float) -> Iterator[Event]:
         """Yield the wait of a job that ends at a time [s], if it was without GPUs."""
+        # Round before the subtraction, so that the slice ends exactly where the next one begins.
         since = _microseconds(self._idle_since[job])
         waited = _microseconds(until) - since
         if waited > 0:
@@ -208,13 +223,14 @@ class _JobTracks:
 
 def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
     """Yield the slices of a stay for each of its GPUs: the rest of the restart delay [s], and the training."""
+    nodes = {slot.node for slot in stay.slots}
     args = {
         "job": stay.job,
         "application": application,
         "batch size": stay.batch_size,
         "accumulation steps": stay.accumulation_steps,
         "GPUs": len(stay.slots),
-        "nodes": len({slot.node for slot in stay.slots}),
+        "nodes": len(nodes),
         "restarts": stay.restarts,
     }
     if stay.lanes:
@@ -238,6 +254,7 @@ def _slice(name: str, start: float, end: float) -> Event:
 
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
     """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
+    # An arrow belongs to a slice only if it begins inside. The end of a slice is not part of it.
     last = max(_microseconds(old.end) - 1, _microseconds(old.start))
     yield {"ph": "s", **FLOW, "id": number, **_first_track(old, tracks), "ts": last}
     yield {"ph": "f", "bp": "e", **FLOW, "id": number, **_first_track(new, tracks), "ts": _microseconds(new.start)}
@@ -245,7 +262,9 @@ def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]
 
 def _first_track(stay: Stay, tracks: _Tracks) -> Event:
     """Return the process and the thread of the first GPU of a stay."""
-    lane = stay.lanes[0] if stay.lanes else 0
+    lane = 0
+    if stay.lanes:
+        lane = stay.lanes[0]
     return tracks.of(stay.slots[0], lane)
 
 
@@ -283,9 +302,11 @@ def _counters(run: Run) -> Iterator[Event]:
     rounds = run.result.round_records
     active = active_jobs(run.result)
     idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
-    waiting = waiting_jobs(run.result).at([record.time for record in rounds])
+    round_times = [record.time for record in rounds]
+    waiting = waiting_jobs(run.result).at(round_times)
     rented = is_rented(run)
     for record, queue in zip(rounds, waiting, strict=True):
+        # Perfetto draws a counter at its last value until the next one, also while no round takes place.
         while idle and idle[0] < record.time:
             yield from _counted(idle.popleft(), COUNTERS, NO_COUNTS)
         values = (int(queue), record.active_jobs, record.gpus_in_use, record.efficiency)

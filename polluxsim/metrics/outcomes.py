@@ -20,13 +20,18 @@ def outcome(job: JobRecord, end_time: float) -> str:
         return str(job.status)
     if job.submit_time > end_time:
         return NEVER_SUBMITTED
-    return NEVER_STARTED if job.start_time is None else str(Status.CUT_OFF)
+    if job.start_time is None:
+        return NEVER_STARTED
+    return str(Status.CUT_OFF)
 
 
 def incomplete(result: Result) -> Counter[str]:
     """Return the number of jobs that did not complete, by outcome."""
-    outcomes = Counter(outcome(job, result.end_time) for job in result.job_records if job.is_counted)
-    del outcomes[str(Status.COMPLETED)]
+    outcomes = Counter[str]()
+    for job in result.job_records:
+        if job.is_counted:
+            outcomes[outcome(job, result.end_time)] += 1
+    del outcomes[str(Status.COMPLETED)]  # no error without completed jobs, because it is a counter
     return outcomes
 
 
@@ -36,8 +41,13 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
     >>> counts_in_words({"cancelled": 1, "cut off": 12})
     '12 cut off, 1 cancelled'
     """
+    # By reason among equal numbers, so that equal counts have equal texts.
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {reason}" for reason, count in ordered if count)
+    phrases = []
+    for reason, count in ordered:
+        if count:
+            phrases.append(f"{count:,} {reason}")
+    return ", ".join(phrases)
 
 
 def number_of(count: int, noun: str) -> str:
@@ -46,7 +56,8 @@ def number_of(count: int, noun: str) -> str:
     >>> number_of(1, "job"), number_of(1254, "job")
     ('1 job', '1,254 jobs')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    ending = "" if count == 1 else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def how_often(count: float) -> str:
@@ -59,4 +70,6 @@ def how_often(count: float) -> str:
         return "never"
     if count == 1:
         return "once"
-    return f"{count:,.4g} times" if count % 1 else f"{count:,.0f} times"
+    if count % 1:  # a mean over runs
+        return f"{count:,.4g} times"
+    return f"{count:,.0f} times"

@@ -26,8 +26,9 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     ends.sort()
     for record, after in zip_longest(result.round_records, result.round_records[1:]):
         yield record
+        # Begin at the first multiple of the interval after the record. A record after a failure lies between multiples.
         index = round(record.time / interval)
-        if index * interval <= record.time:  # begin at the first multiple of the interval after the record
+        if index * interval <= record.time:
             index += 1
         end = result.end_time if after is None else after.time
         # The product of index and interval is exact enough; a sum of intervals would add up rounding errors.

@@ -1,4 +1,10 @@
-"""Metrics of a run: completion times, fairness, cost, and the shares of GPU time."""
+"""Metrics of a run: completion times, fairness, cost, and the shares of GPU time.
+
+Metrics are over three sets of jobs. Counts are over `of_run`, which leaves out jobs that were submitted before the
+start of the run. Totals also leave out jobs that were not submitted before its end. Means are over `counted`: submitted
+jobs that completed or were cut off. Only the GPU time of the cluster is over all jobs, because jobs from before the run
+hold GPUs too.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +49,9 @@ def shares(spent: GpuSeconds) -> Mapping[str, float]:
         return {}
     overhead = {"checkpoint": spent.checkpoint, "restart": spent.restart, "lost": spent.lost}
     idle = spent.all - spent.held - spent.down
-    parts = {"useful": spent.held - sum(overhead.values()), **overhead, "idle": idle, "down": spent.down}
+    # What remains of the held GPU time is useful, so that the shares add up to 1.
+    useful = spent.held - sum(overhead.values())
+    parts = {"useful": useful, **overhead, "idle": idle, "down": spent.down}
     return {name: seconds / spent.all for name, seconds in parts.items()}
 
 
@@ -57,13 +65,19 @@ def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
     useful = 0.0
     since_start = 0.0
     for job in jobs:
-        if job.start_time is not None:
-            left_at = end if job.left_at is None else job.left_at
-            useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
-            since_start += left_at - job.start_time
-    if not since_start:
+        if job.start_time is None:
+            continue
+        left_at = end if job.left_at is None else job.left_at
+        useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
+        since_start += left_at - job.start_time
+    return _ratio(useful, since_start)
+
+
+def _ratio(dividend: float, divisor: float) -> float | None:
+    """Return the ratio of two sums; None if the divisor is 0."""
+    if not divisor:
         return None
-    return useful / since_start
+    return dividend / divisor
 
 
 FAIR = 2.0
@@ -81,7 +95,7 @@ class Summary:
     metrics of the cluster, on which these jobs run too.
     """
 
-    num_jobs: int  # jobs of the workload that are submitted in the run
+    num_jobs: int  # jobs of the workload, without jobs from before the run
     cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
     # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
@@ -154,29 +168,26 @@ def summarise(result: Result) -> Summary | None:
     records = of_run(result)
     if not records:
         return None
-    never = tuple(job.job for job in records if not has_come(job.submit_time, result.end_time))
-    jobs = [job for job in records if has_come(job.submit_time, result.end_time)]
+    jobs, not_submitted = _split(records, result.end_time)
+    # Means leave out jobs that were cancelled, rejected or failed, because these jobs may have ended without any work.
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
-    by_application = defaultdict[str, list[float]](list)
-    for job, time in zip(in_means, jcts.tolist(), strict=True):
-        by_application[job.application].append(time)
+    queueing_delays = np.array([queueing_delay(job, result.end_time) for job in in_means])
     waits = np.array([waiting_time(job, result.end_time) for job in in_means])
+    fairness = np.array(_known_ratios(jobs))
     run_time = sum(job.run_time for job in jobs)
+    restart_time = sum(job.restart_time for job in jobs)
     restarts = sum(job.num_restarts for job in jobs)
-    fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
-    ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
-    first = min((job.submit_time for job in in_means), default=0.0)
-    last = max(ends, default=0.0)
-    makespan = last - first if in_means else None
-    time_between_restarts = run_time / restarts if restarts else None
-    restart_share = sum(job.restart_time for job in jobs) / run_time if run_time else 0.0
+    first, last = _first_and_last(in_means, result.end_time)
+    makespan = None
+    if in_means:
+        makespan = last - first
     earlier_gpu_hours = None
     if records is not result.job_records:  # some jobs are from before the run
         earlier_gpu_hours = _earlier_gpu_seconds(result, first, last) / HOUR
     return Summary(
         num_jobs=len(records),
-        not_submitted=never,
+        not_submitted=not_submitted,
         cut_off=_named(records, Status.CUT_OFF),
         cancelled=_named(records, Status.CANCELLED),
         rejected=_named(records, Status.REJECTED),
@@ -186,12 +197,12 @@ def summarise(result: Result) -> Summary | None:
         avg_jct=_statistic(np.mean, jcts),
         p50_jct=_statistic(np.percentile, jcts, 50),
         p99_jct=_statistic(np.percentile, jcts, 99),
-        jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
+        jct_by_application=_means_by_application(in_means, jcts),
         makespan=makespan,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
-        time_between_restarts=time_between_restarts,
-        restart_share=restart_share,
+        time_between_restarts=_ratio(run_time, restarts),
+        restart_share=_ratio(restart_time, run_time) or 0.0,
         max_fairness=_statistic(np.max, fairness),
         p99_fairness=_statistic(np.percentile, fairness, 99),
         fair_share=_statistic(np.mean, fairness < FAIR),
@@ -200,16 +211,46 @@ def summarise(result: Result) -> Summary | None:
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
-        avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
+        avg_queueing_delay=_statistic(np.mean, queueing_delays),
         avg_waiting_time=_statistic(np.mean, waits),
         p50_waiting_time=_statistic(np.percentile, waits, 50),
         p90_waiting_time=_statistic(np.percentile, waits, 90),
         p95_waiting_time=_statistic(np.percentile, waits, 95),
         p99_waiting_time=_statistic(np.percentile, waits, 99),
-        never_started=tuple(job.job for job in records if outcome(job, result.end_time) == NEVER_STARTED),
+        never_started=_never_started(records, result.end_time),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
         earlier_gpu_hours=earlier_gpu_hours,
     )
+
+
+def _split(records: Sequence[JobRecord], end_time: float) -> tuple[list[JobRecord], tuple[str, ...]]:
+    """Return the jobs that were submitted before the end of the run [s], and the names of the other jobs."""
+    jobs = []
+    not_submitted = []
+    for job in records:
+        if has_come(job.submit_time, end_time):
+            jobs.append(job)
+        else:
+            not_submitted.append(job.job)
+    return jobs, tuple(not_submitted)
+
+
+def _means_by_application(jobs: Sequence[JobRecord], times: NDArray[np.float64]) -> dict[str, float]:
+    """Return the means of times of jobs, shape (jobs,) [s], by application in order of name."""
+    by_application = defaultdict[str, list[float]](list)
+    for job, time in zip(jobs, times.tolist(), strict=True):
+        by_application[job.application].append(time)
+    return {name: float(np.mean(by_application[name])) for name in sorted(by_application)}
+
+
+def _first_and_last(jobs: Sequence[JobRecord], end_time: float) -> tuple[float, float]:
+    """Return the first submission of jobs and their last completion [s], or the end of the run if some are incomplete.
+
+    Without jobs, both are 0.
+    """
+    submissions = [job.submit_time for job in jobs]
+    ends = [end_time if job.completion_time is None else job.completion_time for job in jobs]
+    return min(submissions, default=0.0), max(ends, default=0.0)
 
 
 def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
@@ -219,6 +260,7 @@ def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
     total = 0.0
 
     def end_placement(name: str, time: float) -> None:
+        """Add the GPU time of the last placement of a job, which ends at a time [s]."""
         nonlocal total
         since, gpus = placed.pop(name, (time, 0))
         total += gpus * max(min(time, last) - max(since, first), 0.0)
@@ -227,9 +269,12 @@ def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
         if record.job in ends:
             end_placement(record.job, record.time)
             placed[record.job] = (record.time, sum(record.gpus))
+    # No record ends the last placement of a job that holds GPUs when the run ends.
     for name in list(placed):
         left_at = ends[name]
-        end_placement(name, result.end_time if left_at is None else left_at)
+        if left_at is None:
+            left_at = result.end_time
+        end_placement(name, left_at)
     return total
 
 
@@ -245,6 +290,20 @@ def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
     return tuple(job.job for job in jobs if job.status is status)
 
 
+def _never_started(jobs: Sequence[JobRecord], end_time: float) -> tuple[str, ...]:
+    """Return the names of the submitted jobs that had no GPU until the end of the run [s]."""
+    return tuple(job.job for job in jobs if outcome(job, end_time) == NEVER_STARTED)
+
+
+def _known_ratios(jobs: Sequence[JobRecord]) -> list[float]:
+    """Return the finish-time fairness ρ of the jobs that have one."""
+    ratios = []
+    for job in jobs:
+        if job.finish_time_fairness is not None:
+            ratios.append(job.finish_time_fairness)
+    return ratios
+
+
 def _met(job: JobRecord) -> bool:
     """Return whether a job completed by its deadline."""
     if job.completion_time is None or job.deadline is None:
@@ -256,14 +315,19 @@ def _cost(result: Result) -> float:
     """Return the price of all nodes from the start of the run to its end."""
     if not result.round_records:
         return 0.0
+    # A round records the price up to its time. The nodes keep their price until the end.
     last = result.round_records[-1]
     return last.cost + last.hourly_cost * (result.end_time - last.time) / HOUR
 
 
 def counted(result: Result) -> list[JobRecord]:
     """Return the jobs that are in means: complete jobs and jobs that were cut off."""
-    ends = (Status.COMPLETED, Status.CUT_OFF)
-    return [job for job in of_run(result) if has_come(job.submit_time, result.end_time) and job.status in ends]
+    counted_jobs = []
+    for job in of_run(result):
+        is_submitted = has_come(job.submit_time, result.end_time)
+        if is_submitted and job.status in (Status.COMPLETED, Status.CUT_OFF):
+            counted_jobs.append(job)
+    return counted_jobs
 
 
 def of_run(result: Result) -> Sequence[JobRecord]:

@@ -60,10 +60,12 @@ class Target(NamedTuple):
         The metric is over the jobs that the target means; the makespan is always over all jobs.
         """
         summary = summarise(result)
-        if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
-            return inf
-        if self.quantity == "makespan" and summary is not None and summary.makespan is not None:
-            return summary.makespan
+        if summary is not None:
+            # A mean over the served jobs could be within the bound, although the cluster is too small.
+            if summary.cut_off or summary.not_submitted or summary.rejected:
+                return inf
+            if self.quantity == "makespan" and summary.makespan is not None:
+                return summary.makespan
         values = [value for job, value in self.of_jobs(result) if is_meant(job)]
         if not values:
             raise InvalidInputError(f"no job of the workload has a {self.quantity}, so that no cluster can be judged")
@@ -75,12 +77,15 @@ class Target(NamedTuple):
         """Return the jobs that have the quantity of the target, each with its value [s; 1 for ρ]; none for makespan."""
         if self.quantity == "makespan":
             return []
-        if self.quantity == "rho":
-            values = [(job, job.finish_time_fairness) for job in result.job_records]
-        else:
-            time_of = jct if self.quantity == "jct" else waiting_time
-            values = [(job, time_of(job, result.end_time)) for job in counted(result)]
-        return [(job, value) for job, value in values if value is not None]
+        if self.quantity == "jct":
+            return [(job, jct(job, result.end_time)) for job in counted(result)]
+        if self.quantity == "wait":
+            return [(job, waiting_time(job, result.end_time)) for job in counted(result)]
+        ratios = []
+        for job in result.job_records:
+            if job.finish_time_fairness is not None:
+                ratios.append((job, job.finish_time_fairness))
+        return ratios
 
 
 def read_target(text: str) -> Target:
@@ -95,15 +100,19 @@ def read_target(text: str) -> Target:
     statistic, quantity, makespan, sign, value = match.groups()
     has_no_unit = NUMBER.fullmatch(value) is not None
     bound = None
-    if quantity != "rho" or has_no_unit:  # ρ has no unit of time
+    # `from_clock` reads a number without a unit as seconds, which also serves for ρ. But `rho < 2 h` is an error.
+    if quantity != "rho" or has_no_unit:
         bound = from_clock(value)
+    # A bound of 0 means the same in all units.
     if quantity != "rho" and has_no_unit and bound:
         problem = f"--target bounds {quantity or makespan} by {value}, which has no unit"
         raise InvalidInputError(f"{problem}; write {value}s, {value}min or {value}h")
     if bound is None or (bound == 0 and sign == "<"):
         advice = "a number > 0" if quantity == "rho" else "a time > 0, like 600s, 10 min, 1.5h or H:MM:SS"
         raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {advice}")
-    unit = ("", 1) if quantity == "rho" else _unit(value, bound)
+    unit = ("", 1)
+    if quantity != "rho":
+        unit = _unit(value, bound)
     return Target(statistic or "", quantity or makespan, sign, bound, unit)
 
 

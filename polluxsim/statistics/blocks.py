@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from polluxsim.common.durations import DAY
+from polluxsim.common.phrases import number_of
 from polluxsim.statistics.estimates import LEVEL, ROUNDING, Estimate
 
 Array = NDArray[np.float64]
@@ -45,7 +46,10 @@ class Blocks:
         self._day = days - days.min()
         self.num_days = int(self._day.max()) + 1
         self.length = min(ceil(self.num_days / BLOCKS), LONGEST_BLOCK)  # [days]
-        self._counts = self._resampled() if self.has_interval else np.ones((0, self.num_days))
+        # How often each resampled log has each day, shape (resamples, days)
+        self._counts = np.ones((0, self.num_days), dtype=np.int64)
+        if self.has_interval:
+            self._counts = self._resampled()
 
     @property
     def has_interval(self) -> bool:
@@ -56,7 +60,7 @@ class Blocks:
         """Return the reason why the log has no interval; "" if it has one."""
         if self.has_interval:
             return ""
-        days = "1 day" if self.num_days == 1 else f"{self.num_days} days"
+        days = number_of(self.num_days, "day")
         return f"the log is too short for an interval: it has jobs of {days}, and an interval needs {LEAST_DAYS}"
 
     def _resampled(self) -> NDArray[np.int64]:
@@ -68,6 +72,7 @@ class Blocks:
         # The last block is cut, so that each resampled log has as many days as the log.
         days = days.reshape(RESAMPLES, -1)[:, : self.num_days]
         counts = np.zeros((RESAMPLES, self.num_days), dtype=np.int64)
+        # A resampled log can have a day several times. `counts[...] += 1` would count it once.
         np.add.at(counts, (np.arange(RESAMPLES)[:, None], days), 1)
         return counts
 
@@ -87,6 +92,7 @@ class Blocks:
         days = self._day[order]
         share = int(statistic.removeprefix("p")) / 100
         percentiles = []
+        # One log at a time: the counts of a million jobs in all logs at once would take 3 GB.
         for counts in self._counts:
             # Number of jobs of the resampled log up to each value
             num_up_to = np.cumsum(counts[days])
@@ -99,8 +105,10 @@ class Blocks:
         if not self.has_interval:
             return Estimate(value, None, None)
         factor = self._factor(np.log(np.maximum(resampled, FLOOR)))
-        high = value if factor == 1.0 else max(value, FLOOR) * factor
-        return Estimate(value, value / factor, high)
+        if factor == 1.0:
+            return Estimate(value, value, value)
+        # The spread is that of times of at least `FLOOR`. So the upper end of a shorter time begins there.
+        return Estimate(value, value / factor, max(value, FLOOR) * factor)
 
     def ratio(self, values: tuple[float, float], resampled: tuple[Array, Array]) -> Estimate:
         """Return the ratio of the second to the first of two paired values [s], with its 95 % interval.

@@ -20,7 +20,7 @@ class InCommon(NamedTuple):
     """A setting against its baseline over the jobs that complete in both runs of a pair."""
 
     num_jobs: int  # over all pairs
-    others: Mapping[str, Counter[str]]  # jobs that the comparison leaves out, by setting and by what happened to them
+    left_out: Mapping[str, Counter[str]]  # jobs that the comparison leaves out, by setting and by what happened to them
     changes: Mapping[str, Measured]  # by metric; empty if the means over all jobs are comparable
 
 
@@ -35,42 +35,46 @@ def common_to_pairs(
     all jobs are then comparable.
     """
     label, our_runs = ours
-    other, their_runs = baseline
-    others = {label: Counter[str](), other: Counter[str]()}
+    baseline_label, baseline_runs = baseline
+    counts_left_out = {label: Counter[str](), baseline_label: Counter[str]()}
     samples = list[Sample]()
     num_jobs = 0
     are_comparable = True
-    common_keys = [key for key in our_runs if key in their_runs]
+    common_keys = [key for key in our_runs if key in baseline_runs]
     for number, key in enumerate(common_keys):
-        results = {label: our_runs[key].result, other: their_runs[key].result}
-        if not _have_the_same_jobs(results[label], results[other]):
+        results = {label: our_runs[key].result, baseline_label: baseline_runs[key].result}
+        if not _have_the_same_jobs(results[label], results[baseline_label]):
             return None
         outcomes = {name: _outcomes(result) for name, result in results.items()}
-        common = _completed(outcomes[label]) & _completed(outcomes[other])
+        common = _completed(outcomes[label]) & _completed(outcomes[baseline_label])
         num_jobs += len(common)
-        left_out = (outcomes[label].keys() | outcomes[other].keys()) - common
+        # A job of only one run is left out too. Both settings count it.
+        left_out = (outcomes[label].keys() | outcomes[baseline_label].keys()) - common
         for name, result in results.items():
-            others[name].update(outcomes[name].get(job, ABSENT) for job in left_out)
+            counts_left_out[name].update(outcomes[name].get(job, ABSENT) for job in left_out)
+            # The number of the pair stands in for the seed, so that the two runs are one pair of samples.
             samples += _samples_over(common, result, name, number, metrics)
+            # The means of this run are over other jobs than the common ones.
             if {job.job for job in counted(result)} != common:
                 are_comparable = False
-    if not others[label]:
+    if not counts_left_out[label]:
         return None
     changes: dict[str, Measured] = {}
     if not are_comparable:
+        samples_by_setting = Samples(samples)
         for metric in metrics:
-            change = Samples(samples).change(metric, label, other)
+            change = samples_by_setting.change(metric, label, baseline_label)
             if change is not None:
                 changes[metric] = change
-    return InCommon(num_jobs, others, changes)
+    return InCommon(num_jobs, counts_left_out, changes)
 
 
 def _samples_over(
     jobs: Container[str], result: Result, label: str, pair: int, metrics: Iterable[str]
 ) -> Iterator[Sample]:
     """Yield the metrics of a run over some of its jobs. `pair` is the number of the pair of runs."""
-    part = replace(result, job_records=tuple(job for job in result.job_records if job.job in jobs))
-    summary = summarise(part)
+    records = tuple(job for job in result.job_records if job.job in jobs)
+    summary = summarise(replace(result, job_records=records))
     if summary is None:
         return
     values = columns_of(summary)

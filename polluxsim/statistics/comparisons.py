@@ -79,7 +79,11 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     Raise InvalidInputError if a column is missing or not a number, or if no run is the baseline.
     """
     declared = declared_in(frame)
-    names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+    names = list(metrics)
+    if not metrics:
+        for name in (*SHOWN, *declared):
+            if name in frame and frame[name].notna().any():
+                names.append(name)
     for name in names:
         check_column(frame, name, "metric")
     metrics_of_table = {name: metric_of(name, declared) for name in names}
@@ -88,11 +92,14 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, metrics_of_table)
     unserved = with_unserved_jobs(rows, labels)
+    cells = {}
     for label, other in pairs.items():
         is_served = label not in unserved and other not in unserved
         if is_served and _leave_out_other_jobs(rows, labels, label, other):
             unserved[label] = UNEVEN
-    cells = {label: _cells(samples, metrics_of_table, (label, pairs[label]), unserved) for label in pairs}
+    # A baseline can be marked after a setting that is compared with it. So the cells follow when all are marked.
+    for label, other in pairs.items():
+        cells[label] = _cells(samples, metrics_of_table, (label, other), unserved)
     return SettingsTable(cells, metrics_of_table, pairs, unserved, _incomplete(rows, labels))
 
 
@@ -100,19 +107,24 @@ def _count(cell: object) -> int:
     """Return the number of jobs in a cell. A dataset has an array of names, other tables a tuple or a number."""
     if isinstance(cell, Sized):
         return len(cell)
-    return int(float(cell)) if isinstance(cell, Real) and float(cell) > 0 else 0
+    if isinstance(cell, Real) and float(cell) > 0:  # an empty cell is None or nan, which is not above 0
+        return int(float(cell))
+    return 0
 
 
 def _incomplete(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the jobs that did not complete, by setting and by what happened to them. A job counts once."""
     counts_by_setting: dict[str, Counter[str]] = {}
     for row, label in zip(rows, labels, strict=True):
-        counts = Counter({words: _count(row.get(column)) for column, words in (UNSERVED | LEFT_OUT).items()})
+        counts = Counter[str]()
+        for column, words in (UNSERVED | LEFT_OUT).items():
+            counts[words] = _count(row.get(column))
         counts[NEVER_STARTED] = _count(row.get("never_started"))
         # Jobs that were cut off are stated as such, as never started, or as never submitted.
         cut_off = counts[UNSERVED["cut_off"]]
         counts[UNSERVED["cut_off"]] = max(cut_off - counts[NEVER_STARTED] - counts[NEVER_SUBMITTED], 0)
         if any(counts.values()):
+            # The plus of counters leaves out numbers of 0.
             counts_by_setting[label] = counts_by_setting.get(label, Counter()) + counts
     return counts_by_setting
 
@@ -126,7 +138,11 @@ def _leave_out_other_jobs(rows: Sequence[Row], labels: Sequence[str], label: str
         jobs: list[object] = []
         for column in LEFT_OUT:
             cell = row.get(column)
-            names = sorted(map(str, cell)) if isinstance(cell, Iterable) else _count(cell)
+            names: list[str] | int
+            if isinstance(cell, Iterable):
+                names = sorted(map(str, cell))
+            else:
+                names = _count(cell)
             jobs.append(names or 0)  # no names are as good as a number of 0
         replicate = repr([row.get(name) for name in REPLICATES])
         by_setting[label_of_row][replicate] = jobs
@@ -162,7 +178,9 @@ def _cells(
         has_unserved_jobs = label in unserved or baseline in unserved
         is_incomplete = needs_completion(metric, declared) and has_unserved_jobs
         is_compared = label != baseline and not is_incomplete
-        change = samples.change(metric, label, baseline) if is_compared else None
+        change = None
+        if is_compared:
+            change = samples.change(metric, label, baseline)
         is_bound = UNSERVED["cut_off"] in unserved.get(label, "") and is_lower_bound(metric, declared)
         cells[metric] = Cell(mean, change, is_bound)
     return cells
@@ -176,9 +194,13 @@ def samples_of(
     Runs with equal values of the `pooled` settings are pairs.
     """
     workload_settings = [name for name in pooled if name != "seed"]
-    workloads = [" ".join(str(row.get(name)) for name in workload_settings) for row in rows]
+    workloads = []
+    for row in rows:
+        values = [str(row.get(name)) for name in workload_settings]
+        workloads.append(" ".join(values))
     samples = []
     for label, workload, row in zip(labels, workloads, rows, strict=True):
+        # If seeds are compared, runs of two seeds are a pair, and must not differ in the seed of their samples.
         seed = row.get("seed", 0) if "seed" in pooled else 0
         for metric, declared in metrics.items():
             if metric in row:
@@ -188,13 +210,22 @@ def samples_of(
 
 def _random_labels(rows: Sequence[Row], labels: Sequence[str], workloads: Sequence[str]) -> set[str]:
     """Return the labels with two runs of one workload that differ in some metric, also in one that is not shown."""
-    first_of: dict[tuple[str, str], dict[str, Real]] = {}
+    metrics_of_first_run: dict[tuple[str, str], dict[str, Real]] = {}
     random_labels = set[str]()
     for label, workload, row in zip(labels, workloads, rows, strict=True):
-        metrics = {key: value for key, value in row.items() if isinstance(value, Real) and not is_setting(key)}
-        if first_of.setdefault((label, workload), metrics) != metrics:
+        metrics = _numbers_in(row)
+        if metrics_of_first_run.setdefault((label, workload), metrics) != metrics:
             random_labels.add(label)
     return random_labels
+
+
+def _numbers_in(row: Row) -> dict[str, Real]:
+    """Return the metrics of a run that are numbers, by column."""
+    numbers = {}
+    for key, value in row.items():
+        if isinstance(value, Real) and not is_setting(key):
+            numbers[key] = value
+    return numbers
 
 
 def distinct_labels(rows: Sequence[Row]) -> list[str]:
@@ -215,26 +246,28 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
     several labels, the baseline of a label is the most similar of these. Raise InvalidInputError if it matches none.
     """
     # Of equal labels, the last one counts. So in reverse order, each label gets its first row.
-    settings = dict(zip(reversed(labels), reversed(rows), strict=True))
+    row_of_label = dict(zip(reversed(labels), reversed(rows), strict=True))
+    settings = {label: settings_in(row) for label, row in row_of_label.items()}
     order = list(dict.fromkeys(labels))
-    chosen = order[:1]
+    candidates = order[:1]
     if baseline is not None:
-        chosen = []
+        candidates = []
         for label, row in zip(labels, rows, strict=True):
             names = (label, *names_of(row.get("folder"), row))
             if is_named(row, names, baseline):
-                chosen.append(label)
-        if not chosen:
+                candidates.append(label)
+        if not candidates:
             raise no_baseline(baseline, order)
 
     def distance(label: str, other: str) -> int:
         """Return the number of settings that differ, besides those of replicates."""
-        ours = settings_in(settings[label])
-        theirs = settings_in(settings[other])
+        ours = settings[label]
+        theirs = settings[other]
         keys = (ours.keys() | theirs.keys()) - set(REPLICATES)
         return sum(ours.get(key) != theirs.get(key) for key in keys)
 
-    return {label: min(chosen, key=partial(distance, label)) for label in order}
+    # Of equally similar candidates, the first is the baseline.
+    return {label: min(candidates, key=partial(distance, label)) for label in order}
 
 
 COMPARED = (
@@ -284,6 +317,7 @@ def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: st
         parts = parts_from_fork(runs, time)
         if baseline is not None and not _have_baseline(parts, baseline):
             continue
+        # Parts of runs of one setting leave nothing to compare, which `compared` would report as an error.
         if len({repr(settings_of(run)) for run in parts}) < 2:
             continue
         comparisons = []
@@ -314,35 +348,57 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
     if len(set(labels)) < 2:
-        what = f"all runs have the same {by}" if by else "all runs have the same settings"
-        raise InvalidInputError(f"nothing to compare: {what}; give runs of two settings")
-    applications = sorted({key for row in rows for key in row if key.startswith("jct_by_application.")})
-    metrics = {name: metric_of(name, declared) for name in (*COMPARED, *declared, *applications)}
+        raise InvalidInputError(
+            f"nothing to compare: all runs have the same {by or 'settings'}; give runs of two settings"
+        )
+    applications: set[str] = set()
+    for row in rows:
+        applications.update(key for key in row if key.startswith("jct_by_application."))
+    metrics = {name: metric_of(name, declared) for name in (*COMPARED, *declared, *sorted(applications))}
     samples = samples_of(rows, labels, metrics, pooled)
     runs_by_key: dict[str, dict[str, Run]] = {label: {} for label in labels}
     for run, row, label in zip(runs, rows, labels, strict=True):
-        runs_by_key[label][repr([row.get(key) for key in pooled])] = run
-    comparisons = []
+        key_of_pair = repr([row.get(key) for key in pooled])
+        runs_by_key[label][key_of_pair] = run
     unserved = with_unserved_jobs(rows, labels)
+    comparisons = []
     for label, other in baselines(rows, labels, baseline).items():
         if label == other:
             continue
-        in_common = common_to_pairs((label, runs_by_key[label]), (other, runs_by_key[other]), metrics)
-        participles = dict.fromkeys(unserved[name] for name in (label, other) if name in unserved)
-        changes = {}
-        for name, metric in metrics.items():
-            if participles and needs_completion(name, metric):
-                continue
-            change = samples.change(name, label, other)
-            if change is not None:
-                changes[name] = change
-        if in_common is not None and in_common.changes and not participles:
-            # The means over all jobs are not comparable, those over the common jobs are.
-            changes = {name: change for name, change in changes.items() if not needs_completion(name, metrics[name])}
-            changes |= in_common.changes
-        gains = _gains(runs_by_key[label], runs_by_key[other])
-        comparisons.append(Against(label, other, metrics, changes, gains, " or ".join(participles), in_common))
+        pair = ((label, runs_by_key[label]), (other, runs_by_key[other]))
+        comparisons.append(_against(pair, metrics, samples, unserved))
     return comparisons
+
+
+def _against(
+    pair: tuple[tuple[str, Mapping[str, Run]], tuple[str, Mapping[str, Run]]],
+    metrics: Mapping[str, Metric],
+    samples: Samples,
+    unserved: Mapping[str, str],
+) -> Against:
+    """Return a setting against its baseline. `pair` contains the label and the runs of each, by key of the pair."""
+    (label, our_runs), (other, baseline_runs) = pair
+    in_common = common_to_pairs(*pair, metrics)
+    # A dict keeps the order, and each participle once.
+    participles: dict[str, None] = {}
+    for name in (label, other):
+        if name in unserved:
+            participles[unserved[name]] = None
+    changes = {}
+    for name, metric in metrics.items():
+        if participles and needs_completion(name, metric):
+            continue
+        change = samples.change(name, label, other)
+        if change is not None:
+            changes[name] = change
+    if in_common is not None and in_common.changes and not participles:
+        # The means over all jobs are not comparable, those over the common jobs are.
+        for name, metric in metrics.items():
+            if needs_completion(name, metric):
+                changes.pop(name, None)
+        changes |= in_common.changes
+    gains = _gains(our_runs, baseline_runs)
+    return Against(label, other, metrics, changes, gains, " or ".join(participles), in_common)
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
@@ -358,9 +414,13 @@ def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Res
 def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
     """Return the runs without repetitions, their rows in tables, and the declarations of the user's metrics."""
     frame = frame_of(runs)
+    # A user can name a run twice, by its own folder and by that of its sweep. It is one pair, not two.
     distinct = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
-    distinct_runs = [run for run, _ in distinct.values()]
-    distinct_rows: list[Row] = [row for _, row in distinct.values()]
+    distinct_runs: list[Run] = []
+    distinct_rows: list[Row] = []
+    for run, row in distinct.values():
+        distinct_runs.append(run)
+        distinct_rows.append(row)
     return distinct_runs, distinct_rows, declared_in(frame)
 
 
@@ -373,7 +433,9 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
         keys_of_all |= dict.fromkeys(settings_in(row))
     keys = list(keys_of_all)
     if by == "policy":
-        return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
+        # The settings of a policy belong to it. Those of two policies need not agree.
+        labels = list(map(policy_name, rows))
+        return labels, [key for key in keys if not key.startswith("policy.")]
     if by not in keys:
         choices = ", ".join(sorted(keys))
         meant = did_you_mean(by, ["policy", *keys])
@@ -382,7 +444,8 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
     if by.endswith("._target_"):  # a part of another class has other settings too
         part = by.removesuffix("_target_")
         left_out |= {key for key in keys if key.startswith(part)}
-    return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key not in left_out]
+    labels = [in_words(by, row.get(by)) for row in rows]
+    return labels, [key for key in keys if key not in left_out]
 
 
 def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
@@ -391,13 +454,15 @@ def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
     for key, run in ours.items():
         if key not in baseline:
             continue
+        # Draws at another rate have other jobs of the same names, with other submissions.
         baseline_jcts = {(job.job, job.submit_time): job.jct for job in of_run(baseline[key].result)}
         for job in of_run(run.result):
             baseline_jct = baseline_jcts.get((job.job, job.submit_time))
             if baseline_jct is None or job.jct is None:
                 continue
             seconds = job.jct - baseline_jct
-            if abs(seconds) <= LEAST_CHANGE * baseline_jct:  # rounding, or too little to matter
+            # Rounding, or too little to matter
+            if abs(seconds) <= LEAST_CHANGE * baseline_jct:
                 seconds = 0.0
             gains.append(Gain(job.job, run.name, seconds))
     return sorted(gains, key=lambda gain: gain.seconds)

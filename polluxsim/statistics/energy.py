@@ -54,8 +54,9 @@ class Energy(NamedTuple):
 
     @property
     def kwh(self) -> float:
-        """Return the energy of all GPUs [kWh]."""
-        return sum(part.kwh for part in self.by_name.values()) + self.idle.kwh
+        """Return the energy of all GPUs with the PUE [kWh]."""
+        busy_kwh = sum(part.kwh for part in self.by_name.values())
+        return busy_kwh + self.idle.kwh
 
 
 def energy_of(run: Run, by: str, consumption: Consumption) -> Energy:
@@ -80,20 +81,28 @@ def energy_of(run: Run, by: str, consumption: Consumption) -> Energy:
         name = getattr(job, by) or UNNAMED
         num_jobs[name] += 1
         for gpu_type, seconds in seconds_of_jobs[job.job].items():
+            watts = power[gpu_type].busy(consumption.busy_share)
             busy_seconds[gpu_type] += seconds
             hours[name] += seconds / 3600
-            kwh[name] += seconds * power[gpu_type].busy(consumption.busy_share) * consumption.pue / KWH
-    parts = {name: EnergyPart(num_jobs[name], hours[name], kwh[name]) for name in hours if hours[name]}
+            kwh[name] += seconds * watts * consumption.pue / KWH
+    parts = {}
+    for name in hours:
+        # Users whose jobs never had a GPU are no lines of the table.
+        if hours[name]:
+            parts[name] = EnergyPart(num_jobs[name], hours[name], kwh[name])
     if not parts.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of {run.name} with GPUs has a {by}; give a run of a workload that names them")
     idle_seconds = {}
     for gpu_type, seconds in _up_by_type(run, cluster, types).items():
         # Rounding must not make the time negative.
         idle_seconds[gpu_type] = max(seconds - busy_seconds[gpu_type], 0.0)
-    idle_joules = sum(seconds * power[gpu_type].idle for gpu_type, seconds in idle_seconds.items())
+    idle_joules = 0.0
+    for gpu_type, seconds in idle_seconds.items():
+        idle_joules += seconds * power[gpu_type].idle
     idle = EnergyPart(0, sum(idle_seconds.values()) / 3600, idle_joules * consumption.pue / KWH)
-    ordered = sorted(parts.items(), key=lambda item: (-item[1].kwh, item[0]))
-    return Energy(dict(ordered), idle, power)
+    # By name among equal energies, so that equal runs have equal tables.
+    names = sorted(parts, key=lambda name: (-parts[name].kwh, name))
+    return Energy({name: parts[name] for name in names}, idle, power)
 
 
 def _types_of(run: Run, cluster: Cluster, consumption: Consumption) -> list[str]:
@@ -116,11 +125,13 @@ def _gpu_seconds_by_type(run: Run, types: list[str]) -> dict[str, dict[str, floa
     """
     jobs: dict[str, JobRecord] = {job.job: job for job in run.result.job_records}
     if len(set(types)) == 1:
+        # The record of the job is enough, and exact.
         return {name: {types[0]: job.gpu_seconds} for name, job in jobs.items()}
     seconds: dict[str, dict[str, float]] = {name: {} for name in jobs}
     placed: dict[str, tuple[float, dict[str, int]]] = {}  # time of the placement [s], and GPUs by type
 
     def end_placement(name: str, time: float) -> None:
+        """Add the GPU time of the last placement of a job, which ends at a time [s]."""
         if name not in placed:
             return
         start, gpus = placed.pop(name)
@@ -133,14 +144,20 @@ def _gpu_seconds_by_type(run: Run, types: list[str]) -> dict[str, dict[str, floa
         for node, count in zip(record.nodes, record.gpus, strict=True):
             gpus[types[node]] = gpus.get(types[node], 0) + count
         placed[record.job] = (record.time, gpus)
+    # No record ends the last placement of a job that holds GPUs when the run ends.
     for name in list(placed):
         left_at = jobs[name].left_at
-        end_placement(name, run.result.end_time if left_at is None else left_at)
+        if left_at is None:
+            left_at = run.result.end_time
+        end_placement(name, left_at)
     for name, by_type in seconds.items():
         # Shared GPUs make the sum over allocations larger than the GPU time of the job.
         total = sum(by_type.values())
+        scale = 0.0
+        if total:
+            scale = jobs[name].gpu_seconds / total
         for gpu_type in by_type:
-            by_type[gpu_type] *= jobs[name].gpu_seconds / total if total else 0.0
+            by_type[gpu_type] *= scale
     return seconds
 
 
@@ -151,6 +168,7 @@ def _up_by_type(run: Run, cluster: Cluster, types: list[str]) -> dict[str, float
     for outage in result.outage_records:
         down[types[outage.node]] += outage.gpus * _length(outage, result.start_time, result.end_time)
     if len(down) == 1:
+        # The run records the GPU time of all nodes, also of nodes that it rented for a while.
         return {types[0]: (result.gpu_seconds or 0.0) - down[types[0]]}
     up = {name: -seconds for name, seconds in down.items()}
     for name, gpus in zip(types, cluster.gpus_per_node, strict=True):

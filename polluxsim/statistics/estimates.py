@@ -1,4 +1,14 @@
-"""Means and changes with confidence intervals, from few independent runs."""
+"""Means and changes with confidence intervals, from few independent runs.
+
+A unit is one independent observation. All runs of a workload have its jobs, so runs with other seeds say little about
+other workloads. Where seeds change nothing, the runs of a workload are copies. So the units are workloads if there are
+enough of them, and otherwise runs whose seeds change something (`independent`). The trap is to count copies as units,
+which makes an interval too narrow.
+
+A change is over pairs of runs with the same workload and seed under two settings, because workloads differ more than
+settings do. It is a ratio of geometric means, in which twice and half the time cancel out. A ratio with a 0 has no
+logarithm: the change is then unknown, and `Measured.zeros` counts these pairs.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +46,10 @@ class Estimate(NamedTuple):
 
     def as_change(self) -> Estimate:
         """Return a ratio minus 1."""
-        low = None if self.low is None else self.low - 1.0
-        high = None if self.high is None else self.high - 1.0
-        return Estimate(self.value - 1.0, low, high)
+        change = self.value - 1.0
+        if self.low is None or self.high is None:
+            return Estimate(change, None, None)
+        return Estimate(change, self.low - 1.0, self.high - 1.0)
 
 
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
@@ -55,10 +66,13 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     value = float(values.mean())
     if len(values) < LEAST_UNITS:
         return Estimate(value, None, None)
-    if values.min() < least:
-        least = -inf
-    low, high = interval_of_mean(values) if least else interval_of_positive_mean(values)
-    return Estimate(value, max(float(low), least), min(float(high), most))
+    # A metric of the user can have values that its declaration rules out. The limit would cut them off.
+    lower_limit = -inf if values.min() < least else least
+    if lower_limit == 0:
+        low, high = interval_of_positive_mean(values)
+    else:
+        low, high = interval_of_mean(values)
+    return Estimate(value, max(float(low), lower_limit), min(float(high), most))
 
 
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
@@ -72,7 +86,8 @@ def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """
     values, baseline = _pairs(values, baseline)
     if not baseline.any():
-        return Estimate(inf if values.any() else 1.0, None, None)
+        ratio_to_0 = inf if values.any() else 1.0
+        return Estimate(ratio_to_0, None, None)
     ratio = float(values.mean() / baseline.mean())
     linearised = ratio + (values - ratio * baseline) / baseline.mean()
     return mean(linearised)._replace(value=ratio)
@@ -88,6 +103,7 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Array:
     array([  0.,   0., -inf,  inf])
     """
     values, baseline = _pairs(values, baseline)
+    # The logarithms of 0 and of negative values are the documented -inf and nan, and need no warning.
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(values == baseline, 0.0, np.log(values) - np.log(baseline))
     return np.where(np.abs(logs) < ROUNDING, 0.0, logs)
@@ -110,12 +126,11 @@ def ratio_of_geometric_means(logs: ArrayLike) -> Estimate:
     if not np.isfinite(logs).all():
         return Estimate(nan, None, None)
     value, low, high = mean(logs, -inf)
-    with np.errstate(over="ignore"):
-        return Estimate(
-            float(np.exp(value)),
-            None if low is None else float(np.exp(low)),
-            None if high is None else float(np.exp(high)),
-        )
+    with np.errstate(over="ignore"):  # the end of a wide interval can be larger than any float, and is then infinite
+        ratio = float(np.exp(value))
+        if low is None or high is None:
+            return Estimate(ratio, None, None)
+        return Estimate(ratio, float(np.exp(low)), float(np.exp(high)))
 
 
 def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
@@ -136,6 +151,7 @@ def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
     mean = values.mean(axis=-1)
     deviations = values - mean[..., None]
     spread = np.sqrt((deviations**2).sum(axis=-1) / (units - 1))
+    # Equal values can have a spread of rounding errors, whose skewness would be noise.
     spread = np.where(spread <= ROUNDING * np.abs(mean), 0.0, spread)
     quantile = float(stdtrit(units - 1, (1 + LEVEL) / 2))
     lowest = np.full_like(mean, -quantile)
@@ -169,6 +185,7 @@ def interval_of_positive_mean(values: ArrayLike) -> tuple[Array, Array]:
 def _hall_quantile(quantile: float, skewness: Array, units: int) -> Array:
     """Return the quantile of the t statistic of samples with some skewness, from Student's quantile."""
     slope = skewness / np.sqrt(units)
+    # Without skewness, the formula is 0 / 0, and its limit is Student's quantile.
     is_skewed = np.abs(slope) > ROUNDING
     divisor = np.where(is_skewed, slope, 1.0)
     transformed = 3 / divisor * (np.cbrt(1 + divisor * (quantile - divisor / 6)) - 1)
@@ -184,10 +201,11 @@ def independent(values: Array, workloads: Sequence[object], *, seeds_matter: boo
     """
     keys = np.array([str(workload) for workload in workloads])
     by_workload = [values[keys == key] for key in dict.fromkeys(keys.tolist())]
+    if not by_workload:
+        return values
+    # If the runs of a workload are equal, they are copies of one run, and not independent.
     seeds_matter = seeds_matter or any((runs != runs[0]).any() for runs in by_workload)
     if len(by_workload) < LEAST_FOR_VERDICT and seeds_matter:
-        return values
-    if not by_workload:
         return values
     return np.stack([runs.mean(axis=0) for runs in by_workload])
 
@@ -293,14 +311,19 @@ class Samples:
             return None
         values = runs.values
         logs = log_ratios(values[:, 0], values[:, 1])
+        is_random = arm in self._random_arms or baseline in self._random_arms
+        # The values decide with the ratios whether seeds matter: they can differ where all ratios are equal.
+        columns = np.column_stack([values, logs])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
-            is_random = arm in self._random_arms or baseline in self._random_arms
-            columns = np.column_stack([values, logs])
             units = independent(columns, runs.workloads, seeds_matter=is_random)[:, 2]
         zeros = int((~np.isfinite(logs)).sum())
-        is_mixed = zeros and not (logs == -inf).all()  # a unit may hide it: the mean of -inf and a number is -inf
-        change = ratio_of_geometric_means(logs if is_mixed else units).as_change()
-        return _measured(change, units, runs)._replace(zeros=zeros)
+        is_mixed = zeros and not (logs == -inf).all()
+        if is_mixed:
+            # A unit would hide the mixture, because the mean of -inf and a number is -inf.
+            ratio = ratio_of_geometric_means(logs)
+        else:
+            ratio = ratio_of_geometric_means(units)
+        return _measured(ratio.as_change(), units, runs)._replace(zeros=zeros)
 
     def measured(self, quantity: Quantity) -> Measured | None:
         """Return a quantity of a published table: a mean, or the ratio of two means minus 1.
@@ -309,7 +332,10 @@ class Samples:
         measured.
         """
         metric, arm, baseline = quantity
-        measured = self._change_of_means(metric, arm, baseline) if baseline else self.mean(metric, arm)
+        if baseline:
+            measured = self._change_of_means(metric, arm, baseline)
+        else:
+            measured = self.mean(metric, arm)
         if measured is None or measured.num_units >= LEAST_FOR_VERDICT:
             return measured
         return measured._replace(estimate=Estimate(measured.estimate.value, None, None))
@@ -327,14 +353,14 @@ class Samples:
     def _runs(self, metric: str, *arms: str) -> _Runs | None:
         """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""
         values_by_arm = [self._values.get((metric, arm), {}) for arm in arms]
-        in_all_arms = set(values_by_arm[0]).intersection(*values_by_arm[1:])
-        if not in_all_arms:
+        common = set.intersection(*map(set, values_by_arm))
+        if not common:
             return None
-        common = sorted(in_all_arms)
         rows = []
-        for key in common:
-            rows.append([values[key] for values in values_by_arm])
-        workloads = [workload for workload, _ in common]
+        workloads = []
+        for workload, seed in sorted(common):
+            rows.append([values[workload, seed] for values in values_by_arm])
+            workloads.append(workload)
         return _Runs(np.array(rows, dtype=float), workloads)
 
 

@@ -36,9 +36,10 @@ def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if not descent:
         return None
     before = descent.get("before")
-    is_changed = before is None or _config(info) != _config(before) or descent.get("new_policy")
-    if is_changed or any(descent.get(name) for name in CHANGES):
+    has_new_settings = before is None or _config(info) != _config(before) or descent.get("new_policy")
+    if has_new_settings or any(descent.get(name) for name in CHANGES):
         return dict(descent)
+    # The parent can be a fork with changes itself.
     return fork_of(before)
 
 
@@ -50,8 +51,12 @@ def _config(info: Mapping[str, Any]) -> dict[str, Any]:
 
 def fork_times(runs: Sequence[Run]) -> list[float]:
     """Return the times of the forks of runs, in order, each once [s]."""
-    forks = (fork_of(run.info) for run in runs)
-    return sorted({float(fork["time"]) for fork in forks if fork is not None})
+    times: set[float] = set()
+    for run in runs:
+        fork = fork_of(run.info)
+        if fork is not None:
+            times.add(float(fork["time"]))
+    return sorted(times)
 
 
 def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
@@ -68,9 +73,11 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
         chosen_runs.append(run)
         if fork is not None:
             changed_jobs.update(fork.get("without", ()), fork.get("added", ()))
+    # After all forks are known, because each part also leaves out the changed jobs of the other runs.
     parts = []
     for run in chosen_runs:
-        parts.append(replace(run, result=from_fork(run.result, time, run.round_interval, changed_jobs)))
+        part = from_fork(run.result, time, run.round_interval, changed_jobs)
+        parts.append(replace(run, result=part))
     return parts
 
 
@@ -99,13 +106,13 @@ def _before(result: Result, time: float, interval: float | None) -> tuple[Counte
 
     restarts = Counter[str]()
     gpu_seconds = defaultdict[str, float](float)
-    last: dict[str, AllocationRecord] = {}
+    latest: dict[str, AllocationRecord] = {}  # the last allocation so far, by job
     failed = {(job, lost_at) for (job, _), lost_at in failures(result, interval)}
     for record in result.allocation_records:
         if record.time >= time:
             break
-        before = last.get(record.job)
-        last[record.job] = record
+        before = latest.get(record.job)
+        latest[record.job] = record
         if before is None:
             continue
         gpu_seconds[record.job] += sum(before.gpus) * (record.time - before.time)
@@ -113,7 +120,8 @@ def _before(result: Result, time: float, interval: float | None) -> tuple[Counte
         # The policy did not order the restart after a failure.
         if is_moved and (record.job, before.time) not in failed:
             restarts[record.job] += 1
-    for name, record in last.items():
+    # The last allocation of a job before the time lasts until then.
+    for name, record in latest.items():
         gpu_seconds[name] += sum(record.gpus) * (time - record.time)
     for name, seconds in _ceded_before(result, time).items():
         gpu_seconds[name] -= seconds
@@ -137,9 +145,11 @@ def _ceded_before(result: Result, time: float) -> defaultdict[str, float]:
     gpus_of = dict[str, Gpus]()
     num_users = Counter[Gpu]()
     since = 0.0
+    # Between two of these times, no job gets or loses a GPU.
     for now in sorted({*shares_at, *rounds, time}):
         for name, gpus in gpus_of.items():
-            ceded[name] += (now - since) * sum(1 - 1 / num_users[gpu] for gpu in gpus)
+            share_of_others = sum(1 - 1 / num_users[gpu] for gpu in gpus)
+            ceded[name] += (now - since) * share_of_others
         if now == time:
             break
         for name, share in shares_at.get(now, {}).items():

@@ -27,9 +27,16 @@ SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload."
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each run with its settings and metrics [s; GPU h], like `sweep.parquet`."""
-    summaries = [summarise(run.result) for run in runs]
-    metrics = [columns_of(summary) if summary else {} for summary in summaries]
-    return _frame([(run.name, run.info) for run in runs], metrics)
+    names_and_infos = []
+    metrics: list[dict[str, Any]] = []
+    for run in runs:
+        names_and_infos.append((run.name, run.info))
+        summary = summarise(run.result)
+        if summary is None:
+            metrics.append({})
+        else:
+            metrics.append(columns_of(summary))
+    return _frame(names_and_infos, metrics)
 
 
 def _frame(runs: Sequence[tuple[str, Mapping[str, Any]]], metrics: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -58,12 +65,16 @@ NOT_ALWAYS_STATED = ("earlier_gpu_hours",)  # metrics that only runs with jobs f
 def stated_columns(info: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the metrics that a run.json states, as `columns_of` does; None if it does not state all of them."""
     summary = info.get("summary")
-    names = [field.name for field in fields(Summary)]
     if not isinstance(summary, Mapping):
         return None
-    if any(name not in summary for name in names if name not in NOT_ALWAYS_STATED):
-        return None
-    columns = flat({name: summary[name] for name in names if name in summary})
+    # A newer version may state metrics without a field here, which are left out.
+    stated = {}
+    for field in fields(Summary):
+        if field.name in summary:
+            stated[field.name] = summary[field.name]
+        elif field.name not in NOT_ALWAYS_STATED:
+            return None
+    columns = flat(stated)
     for name, value in columns.items():
         if isinstance(value, list):
             columns[name] = len(value)
@@ -89,6 +100,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def every_row_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table, without empty cells."""
     rows = []
+    # A table has a cell for each setting of any of its runs. A setting that a run lacks is not None for this run.
     for row in frame.to_dict("records"):
         rows.append({str(key): value for key, value in row.items() if _is_there(value)})
     return rows
@@ -103,7 +115,11 @@ def _is_there(value: Any) -> bool:
 
 def settings_in(row: Row) -> dict[str, Any]:
     """Return the settings among the columns of a run, without the name of the policy, which follows from them."""
-    return {key: value for key, value in row.items() if is_setting(key) and key != "policy"}
+    settings = {}
+    for key, value in row.items():
+        if is_setting(key) and key != "policy":
+            settings[key] = value
+    return settings
 
 
 def is_setting(column: str) -> bool:
@@ -126,11 +142,10 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
         raise InvalidInputError(
             f"the runs have no {kind} {name!r}; give one of {', '.join(names)}{did_you_mean(name, names)}"
         )
-    wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
-    if kind == "metric" and wrong.any():
-        raise InvalidInputError(
-            f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run; give a metric that has numbers"
-        )
+    is_no_number = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
+    if kind == "metric" and is_no_number.any():
+        first_value = frame.loc[is_no_number, name].iloc[0]
+        raise InvalidInputError(f"{name} is {first_value!r} in a run; give a metric that has numbers")
 
 
 PARQUET = ".parquet"  # end of the names of datasets
@@ -148,14 +163,17 @@ def runs_at(folders: Sequence[Path]) -> list[Run]:
     # As many runs as folders: none of the folders is a sweep, and the user wants each of these runs.
     if len(paths) == len(folders):
         return runs
-    return [runs[place] for place in _distinct([run.info for run in runs])]
+    infos = [run.info for run in runs]
+    return [runs[place] for place in _distinct(infos)]
 
 
 def _distinct(infos: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the places of the runs without those that equal an earlier run, given the contents of their run.json."""
     places: dict[object, int] = {}
     for place, info in enumerate(infos):
-        places.setdefault(info.get("key") or ("no key", place), place)
+        # Runs of old versions have no key, and each of them counts.
+        key = info.get("key") or ("no key", place)
+        places.setdefault(key, place)
     return list(places.values())
 
 
@@ -169,16 +187,24 @@ def _frame_of_folders(folders: Sequence[Path]) -> pd.DataFrame:
     metrics = [stated_columns(info) for info in infos]
     if None in metrics:
         return frame_of(runs_at(folders))  # a run has no jobs, or an older version wrote it
-    places = range(len(paths)) if len(paths) == len(folders) else _distinct(infos)
+    # As in `runs_at`, the user wants each of the runs whose own folders are named.
+    places = list(range(len(paths)))
+    if len(paths) != len(folders):
+        places = _distinct(infos)
     runs = [(printable(paths[place].name), infos[place]) for place in places]
     return _frame(runs, [metrics[place] or {} for place in places])
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
     """Read a row for each run, from folders and Parquet datasets. Raise InvalidInputError if one is unreadable."""
-    tables = [path for path in paths if path.suffix == PARQUET]
-    frames = [_dataset(path) for path in tables]
-    folders = [path for path in paths if path not in tables]
+    frames: list[pd.DataFrame] = []
+    folders: list[Path] = []
+    for path in paths:
+        if path.suffix == PARQUET:
+            frames.append(_dataset(path))
+        else:
+            folders.append(path)
+    # The folders together, because a run can be in several of them.
     if folders:
         frames.append(_frame_of_folders(folders))
     joined = pd.concat(frames, ignore_index=True)

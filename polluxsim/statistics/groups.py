@@ -51,15 +51,19 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[RunGroup, ...]:
     """
     settings = [settings_of(run) for run in runs]
     have_equal_settings = len({_hashable(row) for row in settings}) < len(settings)
-    pooled = () if each or have_equal_settings else REPLICATES
+    pooled: tuple[str, ...] = REPLICATES
+    if each or have_equal_settings:
+        pooled = ()
     labels = labels_of(settings, pooled=pooled)
     if have_equal_settings:  # only the folders distinguish the runs
         labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
-    policies = [policy_name(row) for row in settings]
+    policies = list(map(policy_name, settings))
     members: dict[tuple[str, str], list[Run]] = {}
     for policy, label, run in zip(policies, labels, runs, strict=True):
         members.setdefault((policy, label), []).append(run)
-    groups = [RunGroup(label, policy, tuple(members_of)) for (policy, label), members_of in members.items()]
+    groups = []
+    for (policy, label), runs_of_group in members.items():
+        groups.append(RunGroup(label, policy, tuple(runs_of_group)))
     return tuple(sorted(groups, key=lambda group: policies.index(group.policy)))
 
 
@@ -76,7 +80,9 @@ def settings_in_info(info: Mapping[str, Any], name: str) -> dict[str, Any]:
     config = info.get("config")
     if not isinstance(config, Mapping):
         return {"run": name}
-    settings = of_results(flat({group: part for group, part in config.items() if group != "metrics"}))
+    # The metrics of the user change no result.
+    config_of_results = {group: part for group, part in config.items() if group != "metrics"}
+    settings = of_results(flat(config_of_results))
     settings |= _changes(info)
     fork = fork_of(info)
     if fork is not None:
@@ -87,10 +93,15 @@ def settings_in_info(info: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _changes(info: Mapping[str, Any]) -> dict[str, str]:
     """Return the changes of a fork and of the forks before it, as settings. `info` is the content of run.json."""
     descent = info.get("descent", {})
-    changes = _changes(descent["before"]) if "before" in descent else {}
+    changes: dict[str, str] = {}
+    if "before" in descent:
+        changes = _changes(descent["before"])
 
     def add(key: str, words: str) -> None:
-        changes[key] = f"{changes[key]} {words}" if changes.get(key) else words
+        """Add words to those of the forks before, whose changes still have effect."""
+        if changes.get(key):
+            words = f"{changes[key]} {words}"
+        changes[key] = words
 
     for name, key in CHANGES.items():
         if descent.get(name):
@@ -106,7 +117,9 @@ def names_of(name: object, values: Mapping[str, Any]) -> tuple[object, ...]:
     `values` is the content of its run.json, or its row in a table.
     """
     entry = values.get(POLICY_ENTRY)
-    return (name,) if entry is None else (name, f"policy={entry}")
+    if entry is None:
+        return (name,)
+    return name, f"policy={entry}"
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
@@ -159,9 +172,10 @@ def _is_written(settings: Settings, key: str, text: str) -> bool:
     if value == text:
         return True
     try:
+        # YAML reads 1e-3 as text, so numbers are read before.
         wanted: object = read_number(text)
         if wanted is None:
-            wanted = yaml.safe_load(text)  # it reads 1e-3 as text, so numbers are read before
+            wanted = yaml.safe_load(text)
         target = settings.get(_target_of(key, settings))
         annotation = declared_by(str(target)).annotations.get(key.rpartition(".")[2], "")
         wanted = as_declared(key, wanted, annotation)
@@ -175,10 +189,11 @@ def _is_written(settings: Settings, key: str, text: str) -> bool:
 @cache
 def _shipped_entries(group: str) -> Mapping[str, Settings]:
     """Return the settings of the shipped entries of a group, by the name of the configuration."""
-    files = shipped("configs").glob(f"{group}/*.yaml") if group else ()
+    if not group:  # the folder itself has files that are no entries of a group
+        return {}
     part = group.replace("/", ".")
     entries = {}
-    for file in files:
+    for file in shipped("configs").glob(f"{group}/*.yaml"):
         entries[file.stem] = flat({part: yaml.safe_load(file.read_text(encoding="utf-8"))})
     return entries
 
@@ -197,6 +212,7 @@ def _shipped_as(settings: Settings, group: str) -> str | None:
     num_equal = {}  # settings with the value of the run, by entry
     for entry, content in _shipped_entries(group).items():
         if class_in(content) == class_in(settings):
+            # By text, because 1 and True are equal as values.
             num_equal[entry] = sum(repr(settings.get(key)) == repr(value) for key, value in content.items())
     return max(num_equal, key=lambda entry: num_equal[entry], default=None)
 
@@ -208,20 +224,24 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
     """
     if baseline is None:
         return list(runs)
-    first = list[Run]()
-    others = list[Run]()
+    baseline_runs = list[Run]()
+    compared_runs = list[Run]()
     for run in runs:
-        is_baseline = is_named(settings_of(run), names_of(run.name, run.info), baseline)
-        (first if is_baseline else others).append(run)
-    if not first:
+        if is_named(settings_of(run), names_of(run.name, run.info), baseline):
+            baseline_runs.append(run)
+        else:
+            compared_runs.append(run)
+    if not baseline_runs:
         raise no_baseline(baseline, [run.name for run in runs])
-    return first + others
+    return baseline_runs + compared_runs
 
 
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
     """Return the error about a baseline that matches no run."""
     choices = list(names)
-    meant = did_you_mean(baseline, choices) or did_you_mean(baseline, [f"policy={name.lower()}" for name in choices])
+    # A user who wrote a name of a policy may have meant the setting of a run.
+    policies = [f"policy={name.lower()}" for name in choices]
+    meant = did_you_mean(baseline, choices) or did_you_mean(baseline, policies)
     advice = "give a setting that a run has" if "=" in baseline else "give KEY=VALUE"
     return InvalidInputError(f"no run is the baseline {baseline!r}; {advice}, or one of {'; '.join(choices)}{meant}")
 
@@ -238,8 +258,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
 
     def setting_text(key: str, row: Settings, keys: Sequence[str]) -> str:
         if key not in num_values_by_text:
-            distinct = {repr(other[key]): other[key] for other in rows if key in other}
-            num_values_by_text[key] = Counter(in_words(key, value) for value in distinct.values())
+            num_values_by_text[key] = Counter(in_words(key, value) for value in _distinct_values(key, rows))
         # Two values may have one text, like two files with one name in different folders.
         if num_values_by_text[key][in_words(key, row[key])] > 1:
             return f"{key} = {row[key]}"
@@ -250,7 +269,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     labels = []
     for row in rows:
         keys = [key for key in row if key not in left_out and differences.has(key, row)]
-        keys.sort(key=lambda key: not key.startswith("policy."))
+        keys.sort(key=lambda key: not key.startswith("policy."))  # settings of the policy first, beside its name
         if "seed" in keys and has_seed_of_run:
             # The seed of the workload follows the seed of the run.
             keys = [key for key in keys if key != "workload.seed"]
@@ -258,8 +277,19 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
         if has_several_policies or not parts:
             parts.insert(0, policy_name(row))
         label = ", ".join(parts)
-        labels.append(f"{label} from {clock(row[FORKED_AT])}" if FORKED_AT in row else label)
+        if FORKED_AT in row:
+            label += f" from {clock(row[FORKED_AT])}"
+        labels.append(label)
     return labels
+
+
+def _distinct_values(key: str, rows: Sequence[Settings]) -> list[object]:
+    """Return the distinct values of a setting. Lists are no keys of a dict, so values count as equal by their text."""
+    values: dict[str, object] = {}
+    for row in rows:
+        if key in row:
+            values[repr(row[key])] = row[key]
+    return list(values.values())
 
 
 class _Differences:
@@ -276,11 +306,13 @@ class _Differences:
         For example, only runs of Pollux have a fairness power, and only workloads from a file have a path.
         """
         target = _target_of(key, row)
-        name = None if key == target else _class_in(row, target)
+        is_class = key == target  # the setting names the class, so that all runs have it
+        name = None if is_class else _class_in(row, target)
         question = (key, target, name)
         if question not in self._answers:
-            comparable = self._rows if key == target else self._of_class(target, name)
-            self._answers[question] = len({_hashable(other.get(key)) for other in comparable}) > 1
+            comparable_runs = self._rows if is_class else self._of_class(target, name)
+            distinct_values = {_hashable(other.get(key)) for other in comparable_runs}
+            self._answers[question] = len(distinct_values) > 1
         return self._answers[question]
 
     def _of_class(self, target: str, name: Hashable) -> Sequence[Settings]:
@@ -295,14 +327,16 @@ class _Differences:
 
 def _class_in(row: Settings, target: str) -> Hashable:
     """Return the class that a setting names, for a policy its name."""
-    return policy_name(row) if target == POLICY else _hashable(row.get(target))
+    if target == POLICY:  # rules of shares have names, but one class
+        return policy_name(row)
+    return _hashable(row.get(target))
 
 
 def _target_of(key: str, row: Settings) -> str:
     """Return the key of the innermost `_target_` above a setting, which names the class that has the setting."""
     parts = key.split(".")
     for depth in range(len(parts) - 1, 0, -1):
-        target = ".".join([*parts[:depth], "_target_"])
+        target = f"{'.'.join(parts[:depth])}._target_"
         if target in row:
             return target
     return f"{parts[0]}._target_"

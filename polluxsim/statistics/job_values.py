@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 def completion_hours(result: Result) -> tuple[Array, int]:
     """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
     jobs = counted(result)
+    # A job that was cut off has no completion time, and counts only in the number.
     jcts = [job.jct for job in jobs if job.jct is not None]
     return np.array(jcts, float) / HOUR, len(jobs)
 
@@ -30,7 +31,9 @@ def hours_by_application(result: Result) -> dict[str, Array]:
     """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
     hours: dict[str, list[float]] = {}
     for job in counted(result):
-        time = result.end_time - job.submit_time if job.jct is None else job.jct
+        time = job.jct
+        if time is None:
+            time = result.end_time - job.submit_time
         hours.setdefault(job.application, []).append(time / HOUR)
     return {name: np.array(hours[name]) for name in sorted(hours)}
 
@@ -50,6 +53,7 @@ def cumulative(values: ArrayLike, count: int | None = None, most: int | None = N
     points = np.sort(np.asarray(values, float))
     if count is None:
         count = len(points)
+    # The unknown values count in the denominator only, so that the last share is below 1 if there are any.
     shares = np.arange(1, len(points) + 1) / max(count, 1)
     if most is None or len(points) <= most:
         return points, shares
@@ -86,8 +90,12 @@ def size_name(index: int) -> str:
     if index == len(SIZES):
         return f"> {SIZES[-1]}"
     largest = SIZES[index]
-    smallest = SIZES[index - 1] + 1 if index else 1
-    return f"{largest}" if smallest == largest else f"{smallest}–{largest}"
+    smallest = 1
+    if index > 0:
+        smallest = SIZES[index - 1] + 1
+    if smallest == largest:
+        return f"{largest}"
+    return f"{smallest}–{largest}"
 
 
 def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
@@ -99,6 +107,7 @@ def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[in
     waits: dict[int, list[float]] = {}
     slowdowns: dict[int, list[float]] = {}
     for job in of_run(result):
+        # Without time with GPUs, a slowdown would be infinite.
         if job.jct is not None and job.run_time and job.num_replicas:
             index = bisect_left(SIZES, job.num_replicas)
             waits.setdefault(index, []).append(waiting_time(job, result.end_time))
@@ -133,7 +142,8 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, WaitRank]:
                 jobs[getattr(job, by) or UNNAMED].append((job, result))
     if not jobs.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
-    unplaced = {name: _rank(of_name) for name, of_name in jobs.items()}
+    unplaced = {name: _rank(jobs_of_name) for name, jobs_of_name in jobs.items()}
+    # By name among equal waits, so that equal runs have equal ranks.
     order = sorted(unplaced, key=lambda name: (-unplaced[name].wait, name))
     return {name: unplaced[name]._replace(place=place) for place, name in enumerate(order, start=1)}
 
@@ -144,17 +154,23 @@ def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> WaitRank:
     total_waits = []
     jcts = []
     for job, result in jobs:
-        start, end = lifetime(result, job)
-        waits.append(end - start if job.queueing_delay is None else job.queueing_delay)
+        if job.queueing_delay is None:
+            start, end = lifetime(result, job)
+            waits.append(end - start)
+        else:
+            waits.append(job.queueing_delay)
         total_waits.append(waiting_time(job, result.end_time))
         if job.jct is not None:
             jcts.append(job.jct)
+    mean_jct = None
+    if jcts:
+        mean_jct = sum(jcts) / len(jcts)
     return WaitRank(
         place=0,
         jobs=len(jobs),
         wait=sum(waits) / len(jobs),
         total_wait=sum(total_waits) / len(jobs),
         p90_wait=float(np.percentile(total_waits, 90)),
-        jct=sum(jcts) / len(jcts) if jcts else None,
+        jct=mean_jct,
         gpu_seconds=sum(job.gpu_seconds for job, _ in jobs),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import floor, log10
 from typing import Any, NamedTuple
 
 from polluxsim.common.durations import HOUR, unit_of
 from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric, UserValues
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import Result
+from polluxsim.statistics.number_texts import change_text, number_text, share_text, time_text
 
 OF_JOBS = {
     "jct": Metric("JCT", "h", formula="completion − submission; the age at the end of the run if the job was cut off"),
@@ -194,9 +194,6 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
-LEAST_FACTOR = 10.0  # values of at least this many times the baseline are written as a factor
-LARGEST_CHANGE = 99.99  # larger changes, as a share of the baseline, are not written in full
-
 
 class MetricLine(NamedTuple):
     """One metric of all runs."""
@@ -230,9 +227,11 @@ def metric_lines(
     the declarations and the values of the user's metrics of each run, by name.
     """
     lines: list[MetricLine] = []
-    has_failures = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
+    has_failures = any(map(_has_failures, summaries))
     for field, metric in METRICS.items():
-        if not is_shown(field) or (field.partition(".")[0] in UNDER_FAILURES and not has_failures):
+        if not is_shown(field):
+            continue
+        if field.partition(".")[0] in UNDER_FAILURES and not has_failures:
             continue
         if field == "jct_by_application":
             names = set[str]()
@@ -243,15 +242,29 @@ def metric_lines(
                 lines.append(_line(f"{field}.{name}", metric_of_application, summaries, gpus))
         else:
             lines.append(_line(field, metric, summaries, gpus))
+    lines += _lines_of_user(user_values, summaries)
+    # Only all lines together tell the unit of a family.
+    lines = [_in_unit_of_family(line, lines, summaries) for line in lines]
+    return [line for line in lines if _is_listed(line)]
+
+
+def _has_failures(run: Summary) -> bool:
+    """Return whether nodes or jobs of a run failed, or jobs made checkpoints."""
+    return bool(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint"))
+
+
+def _lines_of_user(user_values: Sequence[UserValues], runs: Sequence[Summary]) -> Iterator[MetricLine]:
+    """Yield the lines of the user's metrics. If runs declare a metric differently, the last declaration counts."""
     declared = dict[str, Metric]()
     for values_of_run in user_values:
         for name, (metric, _) in values_of_run.items():
             declared[name] = metric
     for name, metric in declared.items():
-        values = [values_of_run[name][1] if name in values_of_run else None for values_of_run in user_values]
-        lines.append(_line_of(name, metric, values, summaries))
-    lines = [_in_unit_of_family(line, lines, summaries) for line in lines]
-    return [line for line in lines if _is_listed(line)]
+        values: list[float | None] = []
+        for values_of_run in user_values:
+            _, value = values_of_run.get(name, (metric, None))
+            values.append(value)
+        yield _line_of(name, metric, values, runs)
 
 
 def _is_listed(line: MetricLine) -> bool:
@@ -267,12 +280,13 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
     """Return, for each run, the index of the first run with the same jobs: runs of other workloads are not compared."""
     if len(results) == 1:
         return [0]
-    first: dict[int, int] = {}
+    first_run_of: dict[int, int] = {}
     bases = []
     for index, result in enumerate(results):
+        # The submission of a job that waits for other jobs depends on the run.
         jobs = tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records)
         # The hash takes less memory than the jobs, of which a run can have many.
-        bases.append(first.setdefault(hash(jobs), index))
+        bases.append(first_run_of.setdefault(hash(jobs), index))
     return bases
 
 
@@ -281,11 +295,15 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 
     `bases` contains the index of the baseline of each run.
     """
-    base_names = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    base_names: list[str] = []
+    for run, base in enumerate(bases):
+        if run != base and names[base] not in base_names:
+            base_names.append(names[base])
     if not base_names:
         return ""
-    kind = "baseline: the first run" if len(base_names) == 1 else "baselines: each the first run of the same jobs"
-    return f"Per cent against {' and '.join(base_names)} ({kind})."
+    if len(base_names) == 1:
+        return f"Per cent against {base_names[0]} (baseline: the first run)."
+    return f"Per cent against {' and '.join(base_names)} (baselines: each the first run of the same jobs)."
 
 
 def difference(line: MetricLine, run: int, first: int) -> tuple[str, str]:
@@ -304,63 +322,15 @@ def difference(line: MetricLine, run: int, first: int) -> tuple[str, str]:
         return "", ""
     if line.left_out and line.left_out[run] != line.left_out[first]:
         return "", ""
-    share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
+    # Positive if the value is larger, also against a negative baseline
+    share = value / base - 1 if base > 0 else 1 - value / base
     text = change_text(share)
     if not line.metric.better or text.startswith("±"):
         return text, ""
     is_less = share < 0
-    is_better = is_less == (line.metric.better == LESS)
-    return text, "better" if is_better else "worse"
-
-
-def change_text(change: float, low: float | None = None, high: float | None = None) -> str:
-    """Return a change relative to the baseline as text, with its interval if it has one.
-
-    The change is in per cent, or a factor if the value is at least ten times the baseline. All outputs use this
-    notation.
-
-    >>> change_text(-0.414, -0.729, 0.012), change_text(0.0), change_text(24.48)
-    ('−41.4 % [−72.9, +1.2]', '±0.0 %', '×25')
-    """
-    if change >= LEAST_FACTOR - 1:
-        return with_interval(change, low, high, partial(_factor, is_cut=change > LARGEST_CHANGE))
-    digits = 1 if abs(change) < 1 else 0
-    return with_interval(change, low, high, lambda end: _per_cent(end, digits), " %")
-
-
-def with_interval(
-    value: float, low: float | None, high: float | None, write: Callable[[float], str], unit: str = ""
-) -> str:
-    """Return a value as text, with the ends of its interval in brackets if it has one.
-
-    >>> with_interval(2.0, 1.5, 2.25, "{:g}".format, " h")
-    '2 h [1.5, 2.25]'
-    """
-    text = f"{write(value)}{unit}"
-    if low is not None and high is not None:
-        text += f" [{write(low)}, {write(high)}]"
-    return text
-
-
-def _factor(change: float, *, is_cut: bool) -> str:
-    """Return a change as a factor of the baseline. With `is_cut`, a very large factor is cut off."""
-    if is_cut and change > LARGEST_CHANGE:
-        return f">×{1 + LARGEST_CHANGE:.0f}"
-    return f"×{1 + change:,.0f}" if change >= LEAST_FACTOR - 1 else f"×{1 + change:.1f}"
-
-
-def _per_cent(share: float, digits: int) -> str:
-    """Return a share in per cent with its sign. A very large share is cut off.
-
-    >>> _per_cent(-0.25, 1), _per_cent(-1e-9, 1), _per_cent(250.0, 0)
-    ('−25.0', '±0.0', '>+9,999')
-    """
-    if share > LARGEST_CHANGE:
-        return f">+{100 * LARGEST_CHANGE:,.0f}"
-    rounded = round(100 * share, digits)
-    if not rounded:
-        return f"±{0:.{digits}f}"
-    return f"{rounded:+,.{digits}f}".replace("-", "−")
+    less_is_better = line.metric.better == LESS
+    verdict = "better" if is_less == less_is_better else "worse"
+    return text, verdict
 
 
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> MetricLine:
@@ -370,7 +340,10 @@ def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[in
         return line
     texts = []
     for run, text in zip(runs, line.texts, strict=True):
-        texts.append(f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–")
+        if run.deadlines:
+            texts.append(f"{run.deadlines_met} of {run.deadlines} ({text})")
+        else:
+            texts.append("–")
     return line._replace(texts=texts)
 
 
@@ -382,15 +355,24 @@ FAMILIES = (
 """Metrics that share a unit of time, so that they can be compared."""
 
 
+def _family_of(field: str) -> Sequence[str]:
+    """Return the metrics that share the unit of a metric; empty for a metric that shares none."""
+    group = field.partition(".")[0]
+    for family in FAMILIES:
+        if group in family:
+            return family
+    return ()
+
+
 def _in_unit_of_family(line: MetricLine, lines: Sequence[MetricLine], runs: Sequence[Summary]) -> MetricLine:
     """Return a line of a family of metrics in the unit of the largest value of the family."""
-    family = next((names for names in FAMILIES if line.field.partition(".")[0] in names), None)
-    if family is None:
+    family = _family_of(line.field)
+    if not family:
         return line
     largest = 0.0
-    for other in lines:
-        if other.field.partition(".")[0] in family:
-            largest = _largest_of(other.values, largest)
+    for member in lines:
+        if member.field.partition(".")[0] in family:
+            largest = _largest_of(member.values, largest)
     return _line_of(line.field, line.metric, line.values, runs, largest)
 
 
@@ -401,7 +383,9 @@ def _line_of(
     unit, texts = _texts(metric, values, largest)
     is_affected = needs_completion(field, metric)  # by jobs that are not complete
     incomplete = [is_affected and bool(run.cut_off or run.rejected) for run in runs]
-    left_out = [run.left_out for run in runs] if is_affected else []
+    left_out = []
+    if is_affected:
+        left_out = [run.left_out for run in runs]
     has_bounds = is_lower_bound(field, metric)
     marked_texts = []
     for text, run in zip(texts, runs, strict=True):
@@ -415,9 +399,7 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
     group, _, name = field.partition(".")
     for index, run in enumerate(runs):
         if group == "utilisation":
-            count = gpus[index] if gpus else None
-            hours = run.gpu_hours + (run.earlier_gpu_hours or 0.0)
-            yield hours * HOUR / (count * run.makespan) if count and run.makespan else None
+            yield _utilisation(run, gpus[index] if gpus else None)
         elif group == "availability":
             yield 1 - run.gpu_time["down"] if run.gpu_time else None
         elif group == "deadlines_met":
@@ -426,7 +408,18 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
             value: Any = getattr(run, group)
             if name:
                 value = value.get(name)
-            yield len(value) if isinstance(value, tuple) else value  # the number of jobs in place of their names
+            if isinstance(value, tuple):
+                value = len(value)  # the number of jobs in place of their names
+            yield value
+
+
+def _utilisation(run: Summary, num_gpus: int | None) -> float | None:
+    """Return the share of the GPU time up to the makespan that jobs held; None if it is unknown."""
+    if not num_gpus or not run.makespan:
+        return None
+    # Jobs from before the run hold GPUs too.
+    hours = run.gpu_hours + (run.earlier_gpu_hours or 0.0)
+    return hours * HOUR / (num_gpus * run.makespan)
 
 
 def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tuple[str, list[str]]:
@@ -434,12 +427,15 @@ def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tu
     write: Callable[[float], str] = number_text
     unit = metric.unit
     if metric.unit == "%":
-        unit = ""
-        write = _share_text
+        unit = ""  # the texts have it
+        write = share_text
     elif metric.unit == "h":
         unit, size = unit_of(_largest_of(values, largest) or HOUR)
-        write = partial(_time_text, size=size)
-    return unit, ["–" if value is None else write(value) for value in values]
+        write = partial(time_text, size=size)
+    texts = []
+    for value in values:
+        texts.append("–" if value is None else write(value))
+    return unit, texts
 
 
 def value_text(metric: Metric, value: float) -> str:
@@ -455,27 +451,3 @@ def _largest_of(values: Sequence[float | None], least: float) -> float:
         if value is not None:
             largest = max(largest, value)
     return largest
-
-
-def _share_text(share: float) -> str:
-    """Return a share in per cent."""
-    return f"{100 * share:.1f} %"
-
-
-def _time_text(time: float, size: float) -> str:
-    """Return a time in a unit of a size [s]."""
-    return number_text(time / size)
-
-
-def number_text(value: float) -> str:
-    """Return a whole number with all digits, another number with four significant digits, with commas for thousands.
-
-    >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5), number_text(2e-5)
-    ('71,100', '942.3', '0.7181', '20.50', '2e-05')
-    """
-    if 0 < abs(value) < 1e-3:
-        return f"{value:.4g}"
-    digits = 0
-    if value and not isinstance(value, int):
-        digits = min(max(3 - floor(log10(abs(value))), 0), 4)
-    return f"{value:,.{digits}f}"

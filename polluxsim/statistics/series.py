@@ -1,4 +1,9 @@
-"""Series over time that follow from the records of a run: jobs, GPUs in use, nodes, shared GPUs and failures."""
+"""Series over time that follow from the records of a run: jobs, GPUs in use, nodes, shared GPUs and failures.
+
+A run records only changes. Between two changes, a value stays as it is after the earlier change (`Steps`). Several
+changes can have the same time, and only the state after the last of them counts. For example, a job can lose GPUs and
+get other GPUs at one time, and does not wait between these two records.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.instants import has_come
-from polluxsim.hardware.placements import Gpus
+from polluxsim.hardware.placements import Gpu, Gpus
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, SharingRecord, Status
 
 Array = NDArray[np.float64]
@@ -77,13 +82,14 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
         gpus, speed = shares_now.get(job, ALONE)
         if not gpus and not stretches:
             continue
-        others = {}
+        neighbours = {}
         for name, share in shares_now.items():
             common = set(gpus) & set(share.gpus)
             if name != job and common:
-                others[name] = Share(tuple(sorted(common)), share.speed)
-        if not stretches or (stretches[-1].speed, stretches[-1].others) != (speed, others):
-            stretches.append(Stretch(time, speed, others))
+                neighbours[name] = Share(tuple(sorted(common)), share.speed)
+        # Most changes are of jobs on other GPUs.
+        if not stretches or (stretches[-1].speed, stretches[-1].others) != (speed, neighbours):
+            stretches.append(Stretch(time, speed, neighbours))
     return stretches
 
 
@@ -104,6 +110,7 @@ class Steps(NamedTuple):
     def means(self, edges: Array) -> Array:
         """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
         inside = self.times[(self.times > edges[0]) & (self.times < edges[-1])]
+        # Between two cuts, the value does not change, and no bin begins.
         cuts = np.unique(np.concatenate([edges, inside]))
         area = np.concatenate([[0.0], np.cumsum(self.at(cuts[:-1]) * np.diff(cuts))])
         return np.diff(area[np.searchsorted(cuts, edges)]) / np.diff(edges)
@@ -113,6 +120,7 @@ def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
     """Return the sum of all changes up to each time, given changes with their times [s]."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
+    # Several changes of one time are one step, because the values between them last for no time.
     times = np.unique(events[:, 0])
     last = np.searchsorted(events[:, 0], times, side="right") - 1
     return Steps(times, np.cumsum(events[:, 1])[last])
@@ -126,8 +134,19 @@ def submitted(result: Result) -> list[JobRecord]:
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
     """Return the submission of a job, or the start of the run if it is later, and its end or that of the run [s]."""
     start = max(job.submit_time, 0.0)
-    end = result.end_time if job.left_at is None else job.left_at
-    return start, end
+    if job.left_at is None:
+        return start, result.end_time
+    return start, job.left_at
+
+
+def allocations_of(result: Result, job: JobRecord) -> list[AllocationRecord]:
+    """Return the allocations of a job before its end, in order of time. At its end, a job has one without GPUs."""
+    _, end = lifetime(result, job)
+    allocations = []
+    for record in result.allocation_records:
+        if record.job == job.job and record.time < end:
+            allocations.append(record)
+    return allocations
 
 
 def active_jobs(result: Result) -> Steps:
@@ -187,8 +206,12 @@ def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterat
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
         for job, share in shares.items():
             gpus_of[job] = share.gpus
-        held = [gpu for gpus in gpus_of.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
-        saved = len(held) - len(set(held))
+        gpus_of_jobs: list[Gpu] = []  # a shared GPU once for each of its jobs
+        for gpus in gpus_of.values():
+            for node, number in gpus:
+                if nodes is None or node in nodes:
+                    gpus_of_jobs.append((node, number))
+        saved = len(gpus_of_jobs) - len(set(gpus_of_jobs))
         yield time, saved_before - saved
         saved_before = saved
 
@@ -219,7 +242,10 @@ def axis_start(results: Iterable[Result]) -> float:
     results = list(results)
     first = min(result.start_time for result in results)
     end = max(result.end_time for result in results)
-    return first if LATE_START * end < first < end else 0.0
+    if LATE_START * end < first < end:
+        return first
+    # A short wait for the first submission stays, so that runs have the clock of their workload.
+    return 0.0
 
 
 def bin_edges(end_time: float, bin_width: float, start: float = 0.0) -> Array:
@@ -231,7 +257,8 @@ def bin_edges(end_time: float, bin_width: float, start: float = 0.0) -> Array:
     if end_time <= start:
         return np.array([start, start + bin_width])
     edges = np.arange(start, end_time, bin_width)
-    return np.append(edges[edges < end_time], end_time)  # rounding can add an edge at the end
+    # By rounding, `arange` can return an edge at the end itself.
+    return np.append(edges[edges < end_time], end_time)
 
 
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
@@ -267,21 +294,30 @@ def failures(result: Result, interval: float | None) -> Iterator[tuple[tuple[str
     """
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}
-    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    # The end of a failed job is its last failure, which counts.
+    ends: dict[str, float | None] = {}
+    for job in result.job_records:
+        if job.status is not Status.FAILED:
+            ends[job.job] = job.left_at
     # Rounds at no multiple of the interval that follow no outage: a job failed.
-    extra = {time for time in rounds if interval and round(time / interval) * interval != time}
-    extra -= {time for time, _ in down}
+    rounds_after_failures: set[float] = set()
+    if interval:
+        rounds_after_failures = {time for time in rounds if round(time / interval) * interval != time}
+    rounds_after_failures -= {time for time, _ in down}
     times_so_far: set[float] = set()
-    last: dict[str, AllocationRecord] = {}
+    placed: dict[str, AllocationRecord] = {}  # the last change of GPUs, by job
     for record in result.allocation_records:
         is_first = record.time not in times_so_far
         times_so_far.add(record.time)
-        before = last.get(record.job)
+        before = placed.get(record.job)
         if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
             continue
-        last[record.job] = record
-        if before is not None and before.nodes and not record.nodes:
-            is_between = record.time not in rounds or (is_first and record.time in extra)
-            is_crash = is_between and record.time != ends.get(record.job)
-            if is_crash or any((record.time, node) in down for node in before.nodes):
-                yield (record.job, before.time), record.time
+        placed[record.job] = record
+        loses_all_gpus = before is not None and before.nodes and not record.nodes
+        if before is None or not loses_all_gpus:
+            continue
+        # The failure is the first change of its round. Further changes are those of the policy.
+        is_between_rounds = record.time not in rounds or (is_first and record.time in rounds_after_failures)
+        is_crash = is_between_rounds and record.time != ends.get(record.job)
+        if is_crash or any((record.time, node) in down for node in before.nodes):
+            yield (record.job, before.time), record.time

@@ -35,8 +35,12 @@ class SubmissionWindow:
 
     def ends(self, run: Run) -> tuple[float, float]:
         """Return the start and the end of the window on the clock of a run [s]; the end may be ∞."""
-        start = 0.0 if self.since is None else run.seconds(self.since)
-        end = inf if self.until is None else run.seconds(self.until)
+        start = 0.0
+        if self.since is not None:
+            start = run.seconds(self.since)
+        end = inf
+        if self.until is not None:
+            end = run.seconds(self.until)
         if end <= start:
             raise InvalidInputError(
                 f"--to is {run.clock(end)}, must be later than the start of the window, {run.clock(start)}"
@@ -63,6 +67,7 @@ class SubmissionWindow:
             total = number_of(len(of_run(run.result)), "job")
             sentence = f"metrics are over the {count:,} of {total} that were submitted {self._in_words(run)}"
             by_sentence.setdefault(sentence, []).append(run.name)
+        # Dates are other times of each run, so that runs of one log can have other windows.
         for sentence, names in by_sentence.items():
             if len(by_sentence) == 1:
                 yield sentence

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from polluxsim.look.settings_tables import as_text, comparison_text, rank_table
+from polluxsim.look.rank_table import rank_table
+from polluxsim.look.settings_tables import as_text, comparison_text
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.look.why.story import summary
 from polluxsim.metrics.outcomes import incomplete
@@ -75,8 +76,8 @@ def test_the_same_jobs_are_compared_whatever_happened_to_the_others(status: Stat
     assert found.in_common is not None
     assert whole.in_common is None
     assert found.in_common.num_jobs == 2
-    assert found.in_common.others["FIFO"] == {"completed": 2, str(status): 1}
-    assert found.in_common.others["SRTF"].total() == 3
+    assert found.in_common.left_out["FIFO"] == {"completed": 2, str(status): 1}
+    assert found.in_common.left_out["SRTF"].total() == 3
     for metric in ("avg_jct", "p50_jct", "p99_jct", "avg_waiting_time"):
         assert found.in_common.changes[metric].estimate == whole.changes[metric].estimate
 

@@ -25,7 +25,7 @@ from polluxsim.look.settings_tables import (
 )
 from polluxsim.look.tables import html, latex, markdown
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
-from polluxsim.statistics.metric_lines import change_text
+from polluxsim.statistics.number_texts import change_text
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}

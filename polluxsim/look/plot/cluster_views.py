@@ -27,6 +27,7 @@ from polluxsim.look.plot.style import (
     name_lines,
     new_figure,
     new_panel,
+    results_of,
     styled,
     time_axis,
 )
@@ -55,11 +56,14 @@ def queue(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
     """
     figure, axes = new_panel(width)
     lines = {}
-    results = [run.result for group in groups for run in group.runs]
+    results = results_of(groups)
     for group, look in zip(groups, looks_of(groups), strict=True):
-        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width, axis_start(results))
+        end = max(run.result.end_time for run in group.runs)
+        # All groups have the same start, so that their bins lie above each other.
+        edges = bin_edges(end, bin_width, axis_start(results))
         rows = np.array([waiting_jobs(run.result).means(edges) for run in group.runs])
-        lines[draw_mean(axes, edges, rows, look)] = group.label
+        line = draw_mean(axes, edges, rows, look)
+        lines[line] = group.label
     axes.set_ylabel("jobs without a GPU")
     axes.set_ylim(bottom=0)
     time_axis(axes, results)
@@ -72,11 +76,16 @@ def queue(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
 def gpu_map(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the job on each GPU over time, for the first run of each group. Nodes that are down are hatched."""
     runs = [group.runs[0] for group in groups]
-    gpus = [sum(cluster_of(run).gpus_per_node) for run in runs]
-    heights = [max(2.5, min(0.055 * count, 9.0)) for count in gpus]
+    heights = []
+    applications: set[str] = set()
+    for run in runs:
+        num_gpus = sum(cluster_of(run).gpus_per_node)
+        # The panel of a large cluster stays on a page, with thinner rows.
+        heights.append(max(2.5, min(0.055 * num_gpus, 9.0)))
+        applications.update(job.application for job in run.result.job_records)
     figure = new_figure(width, sum(heights) + 1.6)
     panels = figure.subplots(len(runs), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    applications = sorted({job.application for run in runs for job in run.result.job_records})
+    # Over the applications of all runs, so that an application has the same colour in all panels.
     has_hue = is_coloured_by_application(applications)
     for axes, run, group in zip(panels, runs, groups, strict=True):
         _draw_map(axes, run, has_hue=has_hue)
@@ -87,7 +96,7 @@ def gpu_map(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     time_axis(panels[-1], [run.result for run in runs])
     names: dict[Artist, str] = {}
     if has_hue:
-        for application in applications:
+        for application in sorted(applications):
             names[Patch(facecolor=application_colour(application))] = application
     if any(run.result.outage_records for run in runs):
         names[Patch(**DOWN)] = "node down"
@@ -109,7 +118,9 @@ def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
     num_rows = int(first_rows[-1])
     axes.add_collection(_bars([(0.0, end, 0, num_rows)], facecolor=MAP_COLOURS["idle"], linewidth=0))
     places = zip(held.start / HOUR, held.end / HOUR, held.row, held.rows, strict=True)
-    edge = 0.15 if len(held.start) < MANY else 0.0
+    edge = 0.15
+    if len(held.start) >= MANY:
+        edge = 0.0  # borders of so many rectangles would cover the map
     faces = [colours[job] for job in held.job.tolist()]
     axes.add_collection(_bars(places, facecolor=faces, edgecolor="white", linewidth=edge))
     downs = []
@@ -117,7 +128,7 @@ def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
         first_row = int(first_rows[outage.node])
         downs.append((outage.time / HOUR, min(outage.until / HOUR, end), first_row, outage.gpus))
     axes.add_collection(_bars(downs, gid="down", **DOWN))
-    axes.set_ylim(num_rows, 0)
+    axes.set_ylim(num_rows, 0)  # the first node is at the top
     axes.set_ylabel("GPU")
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=False)
@@ -144,19 +155,12 @@ def failures(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
         if not down and not undone:
             raise InvalidInputError(f"{run.name}: no node and no job failed; draw a run with failures")
     heights = [max(1.6, min(0.18 * cluster_of(run).num_nodes, 6.0)) for run in runs]
-    heights.append(3.2)
+    heights.append(3.2)  # of the lower panel, with the GPU time of all runs
     figure = new_figure(width, sum(heights) + 1.6)
     *panels, lower = figure.subplots(len(runs) + 1, sharex=True, height_ratios=heights)
     lines = {}
     for axes, run, group, look, (down, undone) in zip(panels, runs, groups, looks_of(groups), losses, strict=True):
-        bars = []
-        for outage in run.result.outage_records:
-            end = min(outage.until, run.result.end_time)
-            bars.append((outage.time / HOUR, end / HOUR, outage.node, 1))
-        axes.add_collection(_bars(bars, facecolor=look.color, linewidth=0, gid="down"))
-        axes.set_ylim(cluster_of(run).num_nodes, 0)
-        axes.set_ylabel("node down")
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        _draw_outages(axes, run, look.color)
         mark_forks(axes, [group], has_title=len(groups) > 1)
         if len(groups) > 1:
             axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
@@ -171,6 +175,18 @@ def failures(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     return figure
 
 
+def _draw_outages(axes: Axes, run: Run, colour: str) -> None:
+    """Draw a bar for each outage, in the row of its node."""
+    bars = []
+    for outage in run.result.outage_records:
+        end = min(outage.until, run.result.end_time)
+        bars.append((outage.time / HOUR, end / HOUR, outage.node, 1))
+    axes.add_collection(_bars(bars, facecolor=colour, linewidth=0, gid="down"))
+    axes.set_ylim(cluster_of(run).num_nodes, 0)  # the first node is at the top
+    axes.set_ylabel("node down")
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
 def _losses(run: Run) -> tuple[Losses, Losses]:
     """Return the times when GPUs were lost because nodes were down, and because failures undid training.
 
@@ -182,12 +198,15 @@ def _losses(run: Run) -> tuple[Losses, Losses]:
         if outage.until > result.start_time:
             start = max(outage.time, result.start_time)
             down.append((start, min(outage.until, result.end_time), outage.gpus))
-    undone = [(start, end, len(stay.slots)) for stay, start, end, _ in undone_training(run, cluster_of(run))]
+    undone = []
+    for stay, start, end, _ in undone_training(run, cluster_of(run)):
+        undone.append((start, end, len(stay.slots)))
     return down, undone
 
 
 def _so_far(losses: Losses, end_time: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return times [h] and the GPU time lost up to each of them [GPU h]."""
+    # Between two of these times, GPU time is lost at a constant rate. So a line through them is exact.
     ends = {0.0, end_time}
     for start, end, _ in losses:
         ends |= {start, end}

@@ -51,7 +51,9 @@ def jct_cdf(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     Jobs that were cut off count in the total, so the line of their run ends below 1. A line pools the
     jobs of all runs of a group, and a band shows the single runs.
     """
-    samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
+    samples = []
+    for group in groups:
+        samples.append([completion_hours(run.result) for run in group.runs])
     return _drawn(groups, samples, "job completion time [h]", width)
 
 
@@ -62,7 +64,9 @@ def fairness_cdf(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawi
     A job with ρ < 1 completed earlier than on a fair share. Jobs that were cut off count in the total, as in `jct_cdf`.
     Raise InvalidInputError if a run has no values.
     """
-    samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
+    samples = []
+    for group in groups:
+        samples.append([fairness_of(run.name, run.result) for run in group.runs])
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 
 
@@ -98,7 +102,9 @@ def _drawn(
     share_axis(axes, "share of jobs")
     log_ticks(axes.xaxis)
     axes.set_xlabel(title)
-    lines = dict(zip(axes.get_lines(), [group.label for group in groups], strict=True))
+    # Before the line at `mark`, which has no name
+    labels = [group.label for group in groups]
+    lines = dict(zip(axes.get_lines(), labels, strict=True))
     if mark is not None:
         axes.axvline(mark, color=GREY, linewidth=0.6, zorder=1)
     name_lines(axes, lines)
@@ -107,18 +113,21 @@ def _drawn(
 
 def _line(axes: Axes, group: RunGroup, look: Look, runs: Sequence[Sample]) -> None:
     """Draw the distribution of the pooled samples of a group, and a band of those of its runs."""
-    values = np.concatenate([values_of_run for values_of_run, _ in runs])
-    x, share = cdf(values, sum(count for _, count in runs))
+    pooled_values = np.concatenate([values for values, _ in runs])
+    num_jobs = sum(count for _, count in runs)
+    x, share = cdf(pooled_values, num_jobs)
     axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
-    if len(runs) > 1 and len(x):
-        grid = np.unique(x)
-        shares = []
-        for values_of_run, count in runs:
-            num_below = np.searchsorted(np.sort(values_of_run), grid, side="right")
-            shares.append(num_below / max(count, 1))
-        low = np.min(shares, axis=0)
-        high = np.max(shares, axis=0)
-        axes.fill_between(grid, low, high, color=look.color, alpha=0.15, linewidth=0, step="post")
+    if len(runs) == 1 or not len(x):
+        return
+    # The runs have steps at different values. The band needs the shares of all runs at all steps.
+    grid = np.unique(x)
+    shares = []
+    for values, count in runs:
+        num_up_to = np.searchsorted(np.sort(values), grid, side="right")
+        shares.append(num_up_to / max(count, 1))
+    low = np.min(shares, axis=0)
+    high = np.max(shares, axis=0)
+    axes.fill_between(grid, low, high, color=look.color, alpha=0.15, linewidth=0, step="post")
 
 
 @styled
@@ -134,15 +143,21 @@ def jct_by_application(groups: Sequence[RunGroup], width: float = ONE_COLUMN) ->
         for name, spread in by_application.items():
             largest_means[name] = max(spread.mean, largest_means.get(name, spread.mean))
     names = sorted(largest_means, key=lambda name: largest_means[name])
-    rows = len(names) * max(len(groups), 2)
+    rows = len(names) * max(len(groups), 2)  # a single marker keeps room for the name of its application
     figure = new_figure(width, 1.6 + 0.27 * rows)
     axes = figure.subplots()
     handles = {}
     offsets = _offsets(groups, 0.8, 0.3)[::-1]  # the first group is at the top of a row
     for group, look, by_application, offset in zip(groups, looks_of(groups), spreads_of_groups, offsets, strict=True):
-        group_spreads = [by_application[name] for name in names if name in by_application]
+        rows_of_group = []
+        group_spreads = []
+        for row, name in enumerate(names):
+            # Workloads of other seeds need not have jobs of every application.
+            if name in by_application:
+                rows_of_group.append(row)
+                group_spreads.append(by_application[name])
         mean, low, high, _ = np.array(group_spreads).reshape(-1, 4).T
-        y = np.array([index for index, name in enumerate(names) if name in by_application]) + offset
+        y = np.array(rows_of_group) + offset
         axes.hlines(y, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(mean, y, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
@@ -189,9 +204,15 @@ def slowdown_by_size(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> D
     handles = {}
     offsets = _offsets(groups, 0.7, 0.25)
     for group, look, slowdowns, offset in zip(groups, looks_of(groups), slowdowns_of_groups, offsets, strict=True):
-        percentiles = [np.percentile(slowdowns[size], [10, 50, 90]) for size in sizes if size in slowdowns]
+        places = []
+        percentiles = []
+        for place, size in enumerate(sizes):
+            if size in slowdowns:
+                places.append(place)
+                percentiles.append(np.percentile(slowdowns[size], [10, 50, 90]))
+        # Without any size, the array needs its number of columns for the unpacking.
         low, middle, high = np.array(percentiles).reshape(-1, 3).T
-        x = np.array([index for index, size in enumerate(sizes) if size in slowdowns]) + offset
+        x = np.array(places) + offset
         axes.vlines(x, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
         handles[points] = group.label

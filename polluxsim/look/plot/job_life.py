@@ -36,7 +36,7 @@ from polluxsim.models.profile import Profile
 from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import RunGroup
-from polluxsim.statistics.series import active_jobs, lifetime, shares_of
+from polluxsim.statistics.series import active_jobs, allocations_of, lifetime, shares_of
 
 Array = NDArray[np.float64]
 Profiles = Mapping[str, Profile]
@@ -69,15 +69,7 @@ def job_life(
     The panels of efficiency and speed are left out if no life states them. `contention` contains the active jobs: one
     curve for all lives of one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
-    panels: list[tuple[str, Sequence[StepCurve | None]]] = [
-        ("active jobs", contention),
-        ("GPUs", [life.gpus for life in lives]),
-        ("batch size\n[examples]", [life.batch_size for life in lives]),
-    ]
-    if any(life.efficiency for life in lives):
-        panels.append(("efficiency", [life.efficiency for life in lives]))
-    if any(life.speed for life in lives):
-        panels.append(("speed beside\nothers", [life.speed for life in lives]))
+    panels = _panels(lives, contention)
     figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
     is_one_run = len(contention) < len(lives)
@@ -87,21 +79,41 @@ def job_life(
     else:
         line_looks = looks([life.policy for life in lives])
     for axes, (title, curves) in zip(rows, panels, strict=True):
-        # The active jobs of one run are one grey line.
-        panel_looks = [Look(GREY, "-", "")] if len(curves) < len(lives) else line_looks
+        panel_looks = line_looks
+        if len(curves) < len(lives):
+            # The active jobs of one run are one grey line.
+            panel_looks = [Look(GREY, "-", "")]
         for look, curve in zip(panel_looks, curves, strict=True):
             if curve is not None:
                 x, y = steps(curve.edges / HOUR, curve.values)
                 axes.plot(x, y, color=look.color, linestyle=look.linestyle)
         axes.set_ylabel(title)
     if len(lives) > 1:
-        legend(figure, dict(zip(rows[1].get_lines(), [life.label for life in lives], strict=True)))
+        # The panel of the GPUs has a line for every life. Other panels can lack lines.
+        labels = [life.label for life in lives]
+        legend(figure, dict(zip(rows[1].get_lines(), labels, strict=True)))
     else:
         rows[0].set_title(lives[0].label, loc="left")
     mark_forks(rows[1], groups)
     _scales(rows)
     figure.align_ylabels()
     return figure
+
+
+def _panels(lives: Sequence[Life], contention: Sequence[StepCurve]) -> list[tuple[str, Sequence[StepCurve | None]]]:
+    """Return the title and the curves of each panel, as `_scales` expects them: counts, batch size, then shares."""
+    panels: list[tuple[str, Sequence[StepCurve | None]]] = [
+        ("active jobs", contention),
+        ("GPUs", [life.gpus for life in lives]),
+        ("batch size\n[examples]", [life.batch_size for life in lives]),
+    ]
+    efficiencies = [life.efficiency for life in lives]
+    if any(efficiencies):
+        panels.append(("efficiency", efficiencies))
+    speeds = [life.speed for life in lives]
+    if any(speeds):
+        panels.append(("speed beside\nothers", speeds))
+    return panels
 
 
 def _scales(rows: Sequence[Axes]) -> None:
@@ -144,8 +156,10 @@ def lives_of(
             lives.append(life._replace(label=", ".join(labels), policy=group.policy))
             contention.append(contention_between(run.result, *lifetime(run.result, record)))
     if len(groups) == 1 and len(lives) > 1:
-        ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
-        contention = [contention_between(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
+        # Jobs of one run share its active jobs: one curve from the first submission to the last end of these jobs.
+        start = min(float(life.gpus.edges[0]) for life in lives)
+        end = max(float(life.gpus.edges[-1]) for life in lives)
+        contention = [contention_between(groups[0].runs[0].result, start, end)]
     return lives, contention
 
 
@@ -156,7 +170,7 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     InvalidInputError if the job never had a GPU.
     """
     start, end = lifetime(run.result, record)
-    changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
+    changes = allocations_of(run.result, record)
     if not changes:
         raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
     # Before the first change, the job has no GPUs, and so no batch size.
@@ -172,12 +186,16 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     efficiency = None
     if profile is not None and not has_earlier_work(record):
         efficiency = _efficiency(run, record, profile)
-    stretches = [stretch for stretch in shares_of(run.result, record.job) if stretch.start < end]
+    times = []
+    speeds = []
+    for stretch in shares_of(run.result, record.job):
+        if stretch.start < end:
+            times.append(stretch.start)
+            speeds.append(stretch.speed)
     speed = None
-    if stretches:
-        times = [stretch.start for stretch in stretches]
+    if times:
         times.append(end)
-        speed = StepCurve(np.array(times), np.array([stretch.speed for stretch in stretches]))
+        speed = StepCurve(np.array(times), np.array(speeds))
     gpus_over_time = StepCurve(np.array(edges), np.array(gpus))
     sizes_over_time = StepCurve(np.array(edges), np.array(sizes))
     return Life(record.job, "", gpus_over_time, sizes_over_time, efficiency, speed)
@@ -192,6 +210,7 @@ def _efficiency(run: Run, record: JobRecord, profile: Profile) -> StepCurve:
 def contention_between(result: Result, start: float, end: float) -> StepCurve:
     """Return the jobs submitted and not complete, between two times [s]."""
     active = active_jobs(result)
+    # The ends stay, also if no number changes there, so that the curve covers the whole period.
     inside = active.times[(active.times > start) & (active.times < end)]
     edges = np.unique(np.concatenate([[start], inside, [end]]))
     return StepCurve(edges, active.at(edges[:-1]))

@@ -57,21 +57,31 @@ class FigureSubject(NamedTuple):
         """Return a table with a row for each run."""
         if self.frame is not None:
             return self.frame
-        return frame_of(self.runs) if self.runs else frame_at(self.paths)
+        if self.runs:
+            return frame_of(self.runs)
+        return frame_at(self.paths)
 
     def times(self) -> tuple[Sequence[Run], list[Sequence[TimingRecord]], list[pd.DataFrame]]:
         """Return runs, the wall-clock times of each, and the tables of benchmarks."""
         if self.runs:
             return self.runs, [run.result.timing_records for run in self.runs], []
-        tables = [path for path in self.paths if path.suffix == ".csv"]
-        folders = run_folders([path for path in self.paths if path not in tables])
-        return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
+        folders: list[Path] = []
+        benchmarks: list[pd.DataFrame] = []
+        for path in self.paths:
+            if path.suffix == ".csv":
+                benchmarks.append(read_times(path))
+            else:
+                folders.append(path)
+        folders_of_runs = run_folders(folders)
+        return list(map(read_run, folders_of_runs)), list(map(read_timings, folders_of_runs)), benchmarks
 
 
 def draw(options: PlotRequest, subject: FigureSubject) -> Drawing:
     """Draw a figure. Raise InvalidInputError if the subject does not have the data that the figure needs."""
     figure = _DRAW[options.kind](options, subject)
-    return darkened(figure) if options.dark else figure
+    if options.dark:
+        return darkened(figure)
+    return figure
 
 
 def _job(options: PlotRequest, subject: FigureSubject) -> Drawing:
@@ -91,8 +101,11 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
     except InvalidInputError as error:
         if folder is not None:
             raise
-        hint = "" if why_unknown(run) else "; --profiles FOLDER says where they are now"
-        print(f"polluxsim: {run.name}: no panel of the efficiency: {error}{hint}", file=sys.stderr)
+        message = f"polluxsim: {run.name}: no panel of the efficiency: {error}"
+        # Other profiles do not help if the efficiency does not follow from the records at all.
+        if not why_unknown(run):
+            message += "; --profiles FOLDER says where they are now"
+        print(message, file=sys.stderr)
         return None
 
 

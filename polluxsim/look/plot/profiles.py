@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from polluxsim.applications.card_profile import CardProfile
@@ -28,6 +29,7 @@ from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import Profile, ProfileRangeError
 
 GPU_TICKS = (1, 4, 16, 64)  # of the axes of GPUs
+POWERS_OF_TWO = [2**power for power in range(20)]  # possible ticks of the axes of batch sizes
 
 
 @styled
@@ -38,12 +40,16 @@ def throughput(
 
     `names` are those of the points and of the lines in the legend.
     """
-    pairs = 2 if width > 12 and len(speeds) > 1 else 1  # applications side by side
+    pairs = 1  # applications side by side, with two panels each
+    if width > 12 and len(speeds) > 1:
+        pairs = 2
     rows = -(-len(speeds) // pairs)
     figure = new_figure(width, 0.8 + 3.7 * rows)
     panels = figure.subplots(rows, 2 * pairs, squeeze=False)
     for index, speed in enumerate(speeds):
-        left, right = panels[index // pairs][2 * (index % pairs) :][:2]
+        row, pair = divmod(index, pairs)
+        left = panels[row][2 * pair]
+        right = panels[row][2 * pair + 1]
         lines = _panel(left, speed.measured_by_replicas, speed.card_by_replicas)
         _panel(right, speed.measured_by_batch_size, speed.card_by_batch_size)
         left.set_title(f"{speed.title}, mean error {100 * mean_error(speed):.1f} %", loc="left")
@@ -51,7 +57,8 @@ def throughput(
         left.set_xlabel(f"GPUs, {speed.atomic_batch_size} examples each")
         _log_ticks(left, GPU_TICKS)
         right.set_xlabel(f"batch size, {speed.num_replicas} GPUs")
-        _log_ticks(right, [2**power for power in range(20)])
+        _log_ticks(right, POWERS_OF_TWO)
+    # An odd number of applications leaves the last pair of panels empty.
     for axes in panels.flat[2 * len(speeds) :]:
         axes.set_visible(False)
     legend(figure, dict(zip(lines, names, strict=True)))
@@ -63,7 +70,7 @@ def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     low, high = axes.get_xlim()
     visible = [tick for tick in ticks if low <= tick <= high]
-    step = max(-(-len(visible) // 4), 1)
+    step = max(-(-len(visible) // 4), 1)  # rounded up, so that at most four ticks remain
     axes.xaxis.set_major_locator(FixedLocator(visible[::step]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
@@ -98,20 +105,39 @@ MOST_SIZES = 6  # largest number of batch sizes in the figure of the training
 @styled
 def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
-    limits = profile.application
     figure, (left, right) = _panels(width, 2)
+    lines = _draw_throughputs(left, profile)
+    stages = _draw_best_sizes(right, profile)
+    for axes in (left, right):
+        axes.set_xlabel("GPUs")
+        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
+    left.set_title(profile.application.name, loc="left")
+    name_lines(left, lines)
+    name_lines(right, stages)
+    return figure
+
+
+def _draw_throughputs(axes: Axes, profile: Profile) -> dict[Line2D, str]:
+    """Draw throughput by packed GPUs at a small and at a large batch size, and return the name of each line."""
+    limits = profile.application
     small = max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size)
     lines = {}
+    # A profile with few batch sizes has one curve, because its small size is its largest one.
     for style, size in enumerate(dict.fromkeys([small, limits.max_batch_size])):
         points = []
         for count in REPLICAS:
             value = throughput_at(profile, count, size)
             if value is not None:
                 points.append((count, value))
-        lines[_draw(left, points, style)] = f"batch size {size}"
-    left.set_ylabel("throughput [examples/s]")
-    left.yaxis.set_major_formatter(_count)
-    left.set_ylim(bottom=0)
+        lines[_draw(axes, points, style)] = f"batch size {size}"
+    axes.set_ylabel("throughput [examples/s]")
+    axes.yaxis.set_major_formatter(_count)
+    axes.set_ylim(bottom=0)
+    return lines
+
+
+def _draw_best_sizes(axes: Axes, profile: Profile) -> dict[Line2D, str]:
+    """Draw the best batch size by packed GPUs in each stage of the training, and return the name of each line."""
     stages = {}
     for style, (stage, shares) in enumerate(STAGES.items()):
         points = []
@@ -119,22 +145,16 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
             choice = best_choice(profile, count, shares)
             if choice is not None:
                 points.append((count, choice.batch_size(count)))
-        stages[_draw(right, points, style)] = f"{stage} of training"
-    right.set_yscale("log", base=2)
-    low, high = right.get_ylim()
+        stages[_draw(axes, points, style)] = f"{stage} of training"
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
     if high < 2 * low:
-        right.set_ylim(low / 2, 2 * high)  # small differences look small
-    right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
-    right.yaxis.set_major_formatter(plain)
-    right.set_ylabel("best batch size [examples]")
-    right.margins(y=0.18)  # room for names
-    for axes in (left, right):
-        axes.set_xlabel("GPUs")
-        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
-    left.set_title(limits.name, loc="left")
-    name_lines(left, lines)
-    name_lines(right, stages)
-    return figure
+        axes.set_ylim(low / 2, 2 * high)  # small differences look small
+    axes.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    axes.yaxis.set_major_formatter(plain)
+    axes.set_ylabel("best batch size [examples]")
+    axes.margins(y=0.18)  # room for names
+    return stages
 
 
 @styled
@@ -163,6 +183,7 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         axes.yaxis.set_major_formatter(_count)
         axes.set_title(f"{profile.application.name}, {stage} of training", loc="left")
         panel_lines.append((axes, lines))
+    # The goodput falls during the training. One scale for both halves makes the difference visible.
     top = max(axes.get_ylim()[1] for axes in panels)
     for axes, lines in panel_lines:
         axes.set_ylim(0, top)
@@ -179,8 +200,9 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     limits = profile.application
     sizes = evenly_spaced(profile.batch_sizes)
     epochs = np.arange(limits.num_epochs)
-    figure, panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
-    shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
+    num_panels = 2 if isinstance(profile, MeasuredProfile) else 1
+    figure, panels = _panels(width, num_panels)
+    shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))  # the last shades are too faint on white
     lines = {}
     for index, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
         dashes = DASHES[index % len(DASHES)]
@@ -272,8 +294,10 @@ def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
     """Return the time of some epochs at one choice, if all epochs are equally long [s/M0-step]."""
     size = choice.batch_size(sum(alone.gpus_by_node))
     scale = size / alone.profile.application.init_batch_size
-    gains = (gain(alone.profile.gradient_statistics(size, epoch), scale) for epoch in epochs)
-    return alone.step_time(choice) * sum(1 / value for value in gains)
+    steps = 0.0  # optimiser steps, for one M0-step in each epoch
+    for epoch in epochs:
+        steps += 1 / gain(alone.profile.gradient_statistics(size, epoch), scale)
+    return alone.step_time(choice) * steps
 
 
 def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
@@ -289,8 +313,8 @@ def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
 
 def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: int):  # type: ignore[no-untyped-def]
     """Draw a line in a style of the palette, and return it."""
-    x = [point[0] for point in points]
-    y = [point[1] for point in points]
+    x = [count for count, _ in points]
+    y = [value for _, value in points]
     (line,) = axes.plot(x, y, color=PALETTE[style], linestyle=DASHES[style], marker=MARKERS[style])
     axes.xaxis.set_minor_locator(NullLocator())
     return line
@@ -302,17 +326,24 @@ DEFAULT_APPLICATION = "cifar10"  # application of the figures of one profile; th
 def _draw_throughput(options: PlotRequest) -> Drawing:
     """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
     profiles = _profiles(options.profiles)
-    cards = None if options.cards is None else _profiles(options.cards)
-    available = [name for name in profiles if cards is None or name in cards]
+    cards: Mapping[str, Profile] | None = None
+    available = list(profiles)
+    line = "throughput model fitted to it"
+    if options.cards is not None:
+        cards = _profiles(options.cards)
+        available = [name for name in profiles if name in cards]
+        line = "card fitted to it"
     if not available:
         raise InvalidInputError(f"{options.cards}: no card is of an application of the profiles; name another folder")
+    # Check all names before the first fit, which takes time.
     names = [_checked(name, available) for name in options.application or available]
     speeds = []
     for name in names:
-        fitted = agent_model(profiles[name]) if cards is None else cards[name]
-        speeds.append(fitted_speed(profiles[name], fitted, name))
+        if cards is None:
+            speeds.append(fitted_speed(profiles[name], agent_model(profiles[name]), name))
+        else:
+            speeds.append(fitted_speed(profiles[name], cards[name], name))
     points = "card" if isinstance(profiles[names[0]], CardProfile) else "measured"
-    line = "throughput model fitted to it" if cards is None else "card fitted to it"
     return throughput(speeds, (points, line), options.width_in_cm)
 
 
@@ -321,7 +352,9 @@ def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequ
 
     def drawn(options: PlotRequest) -> Drawing:
         profiles = _profiles(options.profiles)
-        default = DEFAULT_APPLICATION if DEFAULT_APPLICATION in profiles else next(iter(profiles))
+        default = DEFAULT_APPLICATION
+        if default not in profiles:
+            default = next(iter(profiles))
         name = _checked(options.application or default, list(profiles))
         return figure(profiles[name], options.width_in_cm)
 
@@ -336,7 +369,10 @@ def _checked(name: str, names: list[str]) -> str:
 
 
 def _profiles(folder: Path | None) -> Mapping[str, Profile]:
-    return ProfileFolder(None if folder is None else str(folder)).load()
+    """Return the profiles in a folder, or those that come with polluxsim, by application."""
+    if folder is None:
+        return ProfileFolder(None).load()
+    return ProfileFolder(str(folder)).load()
 
 
 DRAW_PROFILES: Mapping[str, Callable[[PlotRequest], Drawing]] = {

@@ -80,7 +80,7 @@ class PlotRequest:
             raise InvalidConfigError(f"plot {self.kind!r} is unknown, {allowed_among(self.kind, FIGURE_KINDS)}")
         if not (_is_number(self.bin) and self.bin >= 1):
             raise InvalidConfigError(f"--bin is {_shown(self.bin)}, must be a number of minutes of at least 1")
-        if not (self.width is None or (_is_number(self.width) and WIDTHS[0] <= self.width <= WIDTHS[1])):
+        if self.width is not None and not _is_legible(self.width):
             raise InvalidConfigError(f"--width is {_shown(self.width)}, must be {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
         if self.kind == "sweep" and self.x is None:
             raise InvalidConfigError("plot sweep: the setting on the horizontal axis is missing; give x")
@@ -98,7 +98,10 @@ class PlotRequest:
         for option, value in options.items():
             if value is None:
                 continue
-            name = "metric" if option == "y" else option
+            name = option
+            # In Python, the axes of a sweep are x and y.
+            if option == "y":
+                name = "metric"
             values[name] = value
             if name not in names:
                 meant = did_you_mean(name, names)
@@ -120,8 +123,17 @@ class PlotRequest:
 
 
 def _is_number(value: object) -> bool:
+    # True and False are of type int.
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
+def _is_legible(width: float) -> bool:
+    narrowest, widest = WIDTHS
+    return _is_number(width) and narrowest <= width <= widest
+
+
 def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else short(value)
+    """Return a value of the user for a message. A value in Python can be of any type."""
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    return short(value)

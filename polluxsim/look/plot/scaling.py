@@ -44,7 +44,9 @@ MOST_POINTS = 10  # more values along an axis than this are grouped
 def decision_labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for the decisions of each run from the settings that differ, without the sizes on the axes."""
     settings = [settings_of(run) for run in runs]
-    sizes = {key for row in settings for key in row if key.startswith(("cluster.", "workload."))}
+    sizes: set[str] = set()
+    for row in settings:
+        sizes.update(key for key in row if key.startswith(("cluster.", "workload.")))
     return labels_of(settings, ignoring=sizes)
 
 
@@ -71,10 +73,12 @@ def read_times(path: Path) -> pd.DataFrame:
 
     Raise InvalidInputError if a cell is missing or invalid.
     """
-    rows = [
-        (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
-        for row in read_rows(path, COLUMNS)
-    ]
+    rows = []
+    for row in read_rows(path, COLUMNS):
+        label = row.text("label")
+        num_gpus = row.integer("num_gpus", 1)
+        num_jobs = row.integer("num_jobs", 0)
+        rows.append((label, num_gpus, num_jobs, row.number("seconds", above=0)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -85,6 +89,7 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     `times` has a row for each decision, with `COLUMNS`. `policies` contains the policy of each label, which decides the
     colour. Raise InvalidInputError if there are no decisions.
     """
+    # A decision without jobs takes almost no time, and has no place on the logarithmic axes.
     times = times[times["num_jobs"] > 0]
     if times.empty:
         raise InvalidInputError("there are no times of decisions about jobs")
@@ -97,7 +102,8 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     for axes, column in zip(panels, columns, strict=True):
         lines = []
         for label, look in zip(labels, line_looks, strict=True):
-            lines.append(_draw(axes, summary(times[times["label"] == label], column), look))
+            times_of_label = times[times["label"] == label]
+            lines.append(_draw(axes, summary(times_of_label, column), look))
         axes.set_xlabel(axes_names[column])
         _ticks(axes, times[column])
     panels[0].set_ylabel("time of a decision [ms]")
@@ -116,6 +122,7 @@ def summary(times: pd.DataFrame, column: str) -> pd.DataFrame:
     values = times[column].to_numpy(float)
     key = values
     if len(np.unique(values)) > MOST_POINTS:
+        # A little beyond the largest value, so that rounding does not put it into a group of its own.
         edges = np.geomspace(values.min(), values.max() * (1 + 1e-9), MOST_POINTS + 1)
         key = np.searchsorted(edges, values, side="right").astype(float)
     frame = pd.DataFrame({"key": key, "x": values, "ms": 1e3 * times["seconds"].to_numpy(float)})
@@ -155,8 +162,12 @@ def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float |
     """
     _, factor = target.unit
     figure, axes = new_panel(ONE_COLUMN)
-    points = [(level, *metric) for level, metric in curve.items() if np.isfinite(metric.value)]
+    points = []
+    for level, metric in curve.items():
+        if np.isfinite(metric.value):
+            points.append((level, *metric))
     x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
+    # Linear up to the bound, which must be above 0, and logarithmic beyond it: small clusters have very long waits.
     axes.set_yscale("symlog", linthresh=max(target.bound / factor, 1e-9))
     axes.plot(x_values, means / factor, marker="o", color=PALETTE[0])
     axes.vlines(x_values, low / factor, high / factor, color=PALETTE[0], linewidth=0.8)

@@ -92,6 +92,11 @@ LONGEST_BESIDE_FORK = 28  # longer names of forked runs do not stand beside the 
 
 MOST_HOUR_TICKS = 9  # largest number of distances between the ticks of a time axis
 
+TICKS_OF_HOURS = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
+"""Distances between the ticks of a time axis: minutes, hours, days and weeks [h]."""
+
+LONGEST_TICK = 672  # distance between the ticks of a longer axis, four weeks [h]
+
 
 @contextmanager
 def in_style() -> Iterator[None]:
@@ -128,12 +133,14 @@ def new_figure(width: float, height: float) -> Drawing:
 
 def new_panel(width: float) -> tuple[Drawing, Axes]:
     """Return an empty figure of a width [cm] with one panel, and the panel. Wide figures are flatter."""
-    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    flatness = 0.62 if width <= 10 else 0.45
+    figure = new_figure(width, flatness * width)
     return figure, figure.subplots()
 
 
 def darkened(figure: Drawing) -> Drawing:
     """Return a figure with its colours changed to those of a dark page."""
+    # Each kind of artist has methods of its own for its colours.
     for artist in figure.findobj():
         if isinstance(artist, Line2D):
             artist.set_color(on_dark(to_hex(artist.get_color())))
@@ -153,7 +160,11 @@ def darkened(figure: Drawing) -> Drawing:
 
 def _all_on_dark(colours: Any) -> list[tuple[float, float, float, float]]:
     """Return the colours of a dark page, each with its own opacity."""
-    return [to_rgba(on_dark(to_hex(colour)), colour[3]) for colour in to_rgba_array(colours)]
+    dark_colours = []
+    for colour in to_rgba_array(colours):
+        opacity = colour[3]  # which the hexadecimal form leaves out
+        dark_colours.append(to_rgba(on_dark(to_hex(colour)), opacity))
+    return dark_colours
 
 
 def check_ending(path: Path) -> None:
@@ -175,6 +186,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def write_figure(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
     """Write a figure to a file or a stream, in the format of one of `ENDINGS`. Equal figures give equal bytes."""
+    # The time of writing, or the version of matplotlib, would make equal figures differ.
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with in_style():
         engine = figure.get_layout_engine()
@@ -191,6 +203,14 @@ def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDA
     """
     x = np.repeat(np.asarray(edges, float), 2)[1:-1]
     return x, np.repeat(np.asarray(values, float), 2)
+
+
+def results_of(groups: Iterable[RunGroup]) -> list[Result]:
+    """Return the results of the runs of all groups, in order."""
+    results = []
+    for group in groups:
+        results += [run.result for run in group.runs]
+    return results
 
 
 def share_axis(axes: Axes, title: str) -> None:
@@ -216,8 +236,11 @@ def time_axis(axes: Axes, results: Iterable[Result]) -> None:
 def hour_ticks(axes: Axes) -> None:
     """Put ticks on a time axis [h], at round times of day or at days."""
     low, high = axes.get_xlim()
-    widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
-    width = next((width for width in widths if (high - low) / width <= MOST_HOUR_TICKS), 672)
+    width: float = LONGEST_TICK
+    for distance in TICKS_OF_HOURS:
+        if (high - low) / distance <= MOST_HOUR_TICKS:
+            width = distance
+            break
     axes.xaxis.set_major_locator(MultipleLocator(width))
     if width < 0.5:  # minutes have no round numbers of hours
         axes.xaxis.set_major_formatter(lambda hours, _: clock(HOUR * hours)[:-3])
@@ -238,18 +261,23 @@ def mark_forks(axes: Axes, groups: Iterable[RunGroup], *, has_title: bool = Fals
         axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
         if has_title:
             continue
-        is_named = clock(time) in group.label and len(group.label) <= LONGEST_BESIDE_FORK
-        name = group.label if is_named else f"fork at {clock(time)}"
+        name = f"fork at {clock(time)}"
+        if clock(time) in group.label and len(group.label) <= LONGEST_BESIDE_FORK:
+            name = group.label
         # The name of a late fork stands on the left, where the panel has room.
-        is_late = time > group.runs[0].result.end_time / 2
-        x_offset = -2 if is_late else 2
+        if time > group.runs[0].result.end_time / 2:
+            x_offset = -2
+            side = "right"
+        else:
+            x_offset = 2
+            side = "left"
         axes.annotate(
             name,
             (time / HOUR, 1),
             (x_offset, 1 + FONT_SIZE * row),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
-            ha="right" if is_late else "left",
+            ha=side,
             va="bottom",
             color=GREY,
             fontsize=FONT_SIZE,
@@ -299,7 +327,9 @@ def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
         return
-    avoid = np.empty((0, 2)) if obstacles is None else obstacles
+    avoid = np.empty((0, 2))
+    if obstacles is not None:
+        avoid = obstacles
     if len(names) > MOST_LABELS or not _label(axes, figure, names, avoid):
         legend(figure, names)
 
@@ -318,7 +348,7 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
     columns = max(int(width // (longest_line * LETTER + HANDLE)), 1)
     rows = ceil(len(texts) / columns)
     figure.set_figheight(figure.get_figheight() + 0.14 * rows * most_lines)
-    # With the same number of rows, the last column may be full.
+    # As many rows can need fewer columns: 5 names in 4 columns have 2 rows, for which 3 columns are enough.
     columns = ceil(len(texts) / rows)
     figure.legend(list(names), texts, loc="outside upper center", ncols=columns, borderaxespad=0.2)
 
@@ -337,17 +367,20 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
     """Write a name beside each line, and return True; write nothing and return False if a name has no free place."""
     for _ in range(2):  # the first layout can change the ticks, which change the layout
         figure.draw_without_rendering()
-    points = {line: _dense(line) for line in names}
+    points = {line: _points_along(line) for line in names}
     # A name hides no line of the panel, also none without a name.
     visible = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
-    avoid = [*map(_dense, visible), axes.transData.transform(obstacles)]
+    avoid = [*map(_points_along, visible), axes.transData.transform(obstacles)]
     # Names keep half a marker away from lines with markers, and otherwise half a pixel.
-    has_markers = any(line.get_marker() != "None" for line in names)
-    clear = 2.2 * axes.figure.dpi / 72 if has_markers else 0.5
+    clear = 0.5
+    if any(line.get_marker() != "None" for line in names):
+        clear = 2.2 * axes.figure.dpi / 72
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
     for line, name in names.items():
-        other_points = np.concatenate([of_other for other, of_other in points.items() if other is not line])
+        points_of_others = [points[other] for other in names if other is not line]
+        other_points = np.concatenate(points_of_others)
+        # The first of equally good places counts, so that equal figures have equal labels.
         best: _Spot | None = None
         for spot in _spots(axes, _label_size(axes, name), points[line], other_points):
             is_better = best is None or spot.score > best.score
@@ -357,6 +390,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
             return False
         spots[line] = best
         taken.append(best.box)
+    # Write only after every name has a place: otherwise a legend has all names.
     for line, spot in spots.items():
         _write_label(axes, names[line], spot, ink(to_hex(line.get_color())))
     return True
@@ -386,6 +420,7 @@ def _write_label(axes: Axes, name: str, spot: _Spot, colour: str) -> None:
         color=colour,
         fontsize=FONT_SIZE,
     )
+    # The layout would make room for the label, and move the lines away from it.
     label.set_in_layout(False)
 
 
@@ -397,14 +432,16 @@ def _label_size(axes: Axes, name: str) -> tuple[float, float]:
     return box.width, box.height
 
 
-def _dense(line: Line2D) -> Points:
+def _points_along(line: Line2D) -> Points:
     """Return points along a line within its panel, about two pixels apart, shape (n, 2) [pixels]."""
     corners = line.get_transform().transform(line.get_xydata())
     parts = []
     for start, end in pairwise(corners[np.isfinite(corners).all(axis=1)]):
-        count = max(int(np.hypot(*(end - start)) / 2.0), 1)
-        parts.append(start + (end - start) * np.linspace(0, 1, count + 1)[:, None])
-    points = np.concatenate(parts) if parts else corners
+        num_steps = max(int(np.hypot(*(end - start)) / 2.0), 1)
+        parts.append(start + (end - start) * np.linspace(0, 1, num_steps + 1)[:, None])
+    points = corners
+    if parts:
+        points = np.concatenate(parts)
     panel = line.axes.bbox.padded(1.0)  # type: ignore[union-attr]
     inside = (points >= (panel.x0, panel.y0)) & (points <= (panel.x1, panel.y1))
     return points[inside.all(axis=1)]
@@ -417,7 +454,9 @@ def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -
     step = max(len(own) // 60, 1)  # about 60 points are enough
     for x, y in own[::step].tolist():
         for right, up in product((1, -1), (1, 0, -1)):
-            left = x + OFFSET * pixels * right - (width if right < 0 else 0)
+            left = x + OFFSET * pixels * right
+            if right < 0:
+                left -= width
             bottom = y + OFFSET * pixels * up - height * (1 - up) / 2
             box = Bbox.from_bounds(left, bottom, width, height)
             yield _Spot(min(_distance(box, others) / pixels, FAR), box, (x, y), right, up)

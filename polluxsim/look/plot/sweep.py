@@ -69,40 +69,52 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric.
     """
     if x == POLICIES:
+        # The column has the name of a configuration file. The axis has the name of the policy.
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
     rows = rows_of(frame)
     places, names = _places([row.get(x) for row in rows], x)
-    policies = ["" if x == POLICIES else policy_name(row) for row in rows]
+    policies = list(map(policy_name, rows))
+    if x == POLICIES:
+        policies = [""] * len(rows)
     lines = list(zip(policies, _labels(rows, x, by), strict=True))
     # The runs of one point of a line share an arm.
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
-    # Of equal keys, the last one counts. So in reverse order, each arm gets its first row.
-    first_row = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
     declared = metric_of(metric, declared_in(frame))
     samples = samples_of(rows, arms, {metric: declared}, _pooled(rows, x, by))
     means = {}
     changes = {}
-    for arm in first_row:
+    # From the last arm on, because the note on missing bars names the units of the first measure.
+    for arm in dict.fromkeys(reversed(arms)):
         mean = samples.mean(metric, arm, *declared.limits)
         if mean is not None:
             means[arm] = mean
         if arm != baseline:
             changes[arm] = samples.change(metric, arm, baseline)
-    changes_with_interval = [
-        change for change in changes.values() if change is not None and change.estimate.low is not None
-    ]
+    changes_with_interval = []
+    for change in changes.values():
+        if change is not None and change.estimate.low is not None:
+            changes_with_interval.append(change)
+    # All bars of a figure are of one kind: changes, if a change has an interval.
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        change_estimate = _estimate(changes.get(arm)) if changes_with_interval else None
+        change_estimate = None
+        if changes_with_interval:
+            change_estimate = _estimate(changes.get(arm))
         points[line, arm] = _point(place, means[arm].estimate, change_estimate)
     if changes_with_interval:
-        value = first_row[baseline].get(x)
-        note = _note(changes_with_interval, str(value) if x == POLICIES else in_words(x, value))
+        note = _note(changes_with_interval, _value_in_words(rows[arms.index(baseline)], x))
     else:
         note = _note(list(means.values()), "")
     return SweepFigure(_series(points, in_words(x, None)), names, note)
+
+
+def _value_in_words(row: Row, x: str) -> str:
+    """Return the setting along the axis of a run in words, or the name of its policy."""
+    if x == POLICIES:
+        return str(row.get(x))
+    return in_words(x, row.get(x))
 
 
 def _estimate(change: Measured | None) -> Estimate:
@@ -117,15 +129,24 @@ def _point(x: float, mean: Estimate, change: Estimate | None) -> _Point:
     low = mean.low
     high = mean.high
     if change is not None:
-        # The interval of the ratio to the baseline, times the mean of the baseline
-        baseline = mean.value / (1 + change.value) if change.value > -1 else 0.0
-        low = None if change.low is None else baseline * (1 + change.low)
-        high = None if change.high is None else baseline * (1 + change.high)
+        # The interval of the ratio to the baseline, times the mean of the baseline. A ratio of 0 has a mean of 0.
+        baseline = 0.0
+        if change.value > -1:
+            baseline = mean.value / (1 + change.value)
+        low = _scaled(change.low, baseline)
+        high = _scaled(change.high, baseline)
     if low is None:
         low = np.nan
     if high is None:
         high = np.nan
     return _Point(x, mean.value, low, high)
+
+
+def _scaled(change: float | None, baseline: float) -> float | None:
+    """Return the value that differs from a baseline by a change, a share of it; None if the change is unknown."""
+    if change is None:
+        return None
+    return baseline * (1 + change)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) -> list[Series]:
@@ -137,12 +158,15 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) 
     for (line, _), point in points.items():
         lines[*line, isnan(point.x)].append(point)
     policies = [policy for policy, _, _ in lines]
+    # Policies keep the order of the runs. The runs without the setting come last, like a reference line.
+    keys = sorted(lines, key=lambda key: (policies.index(key[0]), key[2]))
     all_series = []
-    for policy, label, is_level in sorted(lines, key=lambda key: (policies.index(key[0]), key[2])):
+    for policy, label, is_level in keys:
         columns = np.array(sorted(lines[policy, label, is_level]), dtype=float).T
-        name = label
+        names = [label]
         if is_level and (policy, label, False) in lines:
-            name = f"{label}, {without}" if label and without else label or without
+            names.append(without)
+        name = ", ".join(filter(None, names))
         all_series.append(Series(name, policy, *columns))
     return all_series
 
@@ -150,9 +174,12 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) 
 def _note(measures: Sequence[Measured], baseline: str) -> str:
     """Return the note on the bars: what they are, or why there are none."""
     if all(measured.estimate.low is None for measured in measures):
-        most = max(measured.num_units for measured in measures)
-        unit = "run" if measures[0].units == "seeds" else measures[0].units.removesuffix("s")
-        return f"no bars: an interval needs {LEAST_UNITS} {unit}s, there {'is' if most == 1 else 'are'} {most}"
+        num_units = max(measured.num_units for measured in measures)
+        units = measures[0].units
+        if units == "seeds":
+            units = "runs"  # also runs of several workloads, if they are too few for units of their own
+        are = "is" if num_units == 1 else "are"
+        return f"no bars: an interval needs {LEAST_UNITS} {units}, there {are} {num_units}"
     note = "bars: 95 % interval of the mean"
     values = "values"
     if baseline:
@@ -165,13 +192,26 @@ def _note(measures: Sequence[Measured], baseline: str) -> str:
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
     """Return the position of each run along the axis, and the names at these positions if values are not numbers."""
-    stated = [value for value in values if value is not None]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in stated):
-        return np.array([np.nan if value is None else value for value in values], dtype=float), []
+    if all(value is None or _is_number(value) for value in values):
+        return np.array(values, dtype=float), []  # None becomes nan
     prefix = x.rpartition(".")[2].replace("_", " ") + " = "
-    words = [None if value is None else in_words(x, value).removeprefix(prefix) for value in values]
-    names = list(dict.fromkeys(word for word in words if word is not None))
-    return np.array([np.nan if word is None else names.index(word) for word in words], dtype=float), names
+    places = []
+    names: list[str] = []
+    for value in values:
+        if value is None:
+            places.append(np.nan)
+            continue
+        # The title of the axis has the name of the setting already.
+        name = in_words(x, value).removeprefix(prefix)
+        if name not in names:
+            names.append(name)
+        places.append(names.index(name))
+    return np.array(places, dtype=float), names
+
+
+def _is_number(value: object) -> bool:
+    # True and False are of type int, but have names on an axis.
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
@@ -206,20 +246,27 @@ def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     """Return the label of the line of each run."""
     settings = [settings_in(row) for row in rows]
     if x == POLICIES:
-        # The other settings of policies belong to the policy, which is along the axis.
-        of_other_groups = []
+        # The settings of a policy belong to the policy, which is along the axis.
+        settings_beside_policy = []
         for row in settings:
-            others = {key: value for key, value in row.items() if not key.startswith("policy")}
-            of_other_groups.append(others | {POLICY: ""})
-        labels = labels_of(of_other_groups)
-        return [""] * len(labels) if len(set(labels)) == 1 else labels
+            row_beside_policy = {POLICY: ""}
+            for key, value in row.items():
+                if not key.startswith("policy"):
+                    row_beside_policy[key] = value
+            settings_beside_policy.append(row_beside_policy)
+        labels = labels_of(settings_beside_policy)
+        if len(set(labels)) == 1:
+            return [""] * len(labels)
+        return labels
     if by is None:
         return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
     has_policies = POLICY in by or len({policy_name(row) for row in settings}) > 1
     labels = []
     for row in settings:
-        values = [in_words(key, row.get(key), by) for key in by if key != POLICY]
-        labels.append(", ".join([policy_name(row), *values] if has_policies else values))
+        parts = [in_words(key, row.get(key), by) for key in by if key != POLICY]
+        if has_policies:
+            parts.insert(0, policy_name(row))
+        labels.append(", ".join(parts))
     return labels
 
 
@@ -253,10 +300,12 @@ def sweep(
     """
     content = drawn_of(frame, x, metric, by)
     figure, axes = new_panel(width)
-    ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in content.series]))
+    all_x = np.concatenate([series.x for series in content.series])
+    ticks = np.unique(all_x[np.isfinite(all_x)])  # runs without the setting have no place along the axis
     _x_axis(axes, x, ticks, content.names)
     lines = {}
-    for series, look in zip(content.series, looks([series.policy for series in content.series]), strict=True):
+    line_looks = looks([series.policy for series in content.series])
+    for series, look in zip(content.series, line_looks, strict=True):
         lines[_draw_series(axes, series, look, is_line=not content.names)] = series.label
     if x == POLICIES:
         _colour_by_policy(axes, content, lines)
@@ -267,8 +316,8 @@ def sweep(
         notes.append("the axis does not start at 0")
     if notes:
         letters_in_line = int(LETTERS_OF_NOTE * width)
-        title = "\n".join(fill(note, letters_in_line) for note in notes)
-        axes.set_title(title, loc="left", fontsize=6.5, color=GREY)
+        filled_notes = [fill(note, letters_in_line) for note in notes]
+        axes.set_title("\n".join(filled_notes), loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
         name_lines(axes, lines, _bars(content.series))
     return figure
@@ -283,7 +332,10 @@ def _y_axis(axes: Axes, all_series: Sequence[Series]) -> bool:
     low = np.nanmin(values)
     high = np.nanmax(values)
     if low < 0 or low < NEAR_ZERO * high or low == high:
-        axes.set_ylim(min(0.0, 1.03 * low), 1.03 * high if high > 0 else None)
+        top = None
+        if high > 0:  # otherwise the axis would be upside down, or empty
+            top = 1.03 * high
+        axes.set_ylim(min(0.0, 1.03 * low), top)
         return True
     margin = 0.15 * (high - low)
     axes.set_ylim(low - margin, high + margin)
@@ -304,7 +356,7 @@ def _colour_by_policy(axes: Axes, content: SweepFigure, lines: Iterable[Line2D])
 
 
 def _bars(all_series: Sequence[Series]) -> Array:
-    """Return 50 points along each interval, shape (n, 2)."""
+    """Return 50 points along each interval, shape (n, 2), which no name of a line may hide."""
     x = np.concatenate([series.x for series in all_series])
     low = np.concatenate([series.low for series in all_series])
     high = np.concatenate([series.high for series in all_series])
@@ -329,7 +381,10 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
     elif len(ticks) > 2 and np.diff(ticks).min() < CROWDED * np.ptp(ticks):
         axes.set_xscale("symlog", linthresh=np.median(np.abs(ticks[ticks != 0])))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
+    if len(ticks) <= 8:
+        axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.xaxis.set_major_formatter(_number)
     if _is_tight(axes, ticks):
         axes.tick_params(axis="x", rotation=45)
@@ -337,10 +392,10 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
 
 def _is_tight(axes: Axes, ticks: Array) -> bool:
     """Return whether the numbers at the ticks would overlap."""
-    places = axes.xaxis.get_transform().transform(ticks)
-    letters = np.array([len(_number(tick)) for tick in ticks])
     if len(ticks) > 8:
         return False  # the axis has fewer numbers than ticks
+    places = axes.xaxis.get_transform().transform(ticks)
+    letters = np.array([len(_number(tick)) for tick in ticks])
     width = MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
     available = np.diff(places) / max(np.ptp(places), 1e-9) * width
     needed = (letters[1:] + letters[:-1]) / 2 + 0.5
@@ -358,9 +413,8 @@ def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> An
         if np.isfinite(series.low[0]):
             axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.1, linewidth=0)
         return line
-    (line,) = axes.plot(
-        series.x, series.mean, color=look.color, linestyle=look.linestyle if is_line else "none", marker=look.marker
-    )
+    linestyle = look.linestyle if is_line else "none"
+    (line,) = axes.plot(series.x, series.mean, color=look.color, linestyle=linestyle, marker=look.marker)
     has_interval = np.isfinite(series.low)
     below = (series.mean - series.low)[has_interval]
     above = (series.high - series.mean)[has_interval]

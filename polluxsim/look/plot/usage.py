@@ -18,6 +18,7 @@ from polluxsim.look.plot.style import (
     mark_forks,
     name_lines,
     new_figure,
+    results_of,
     share_axis,
     steps,
     styled,
@@ -25,6 +26,7 @@ from polluxsim.look.plot.style import (
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.records.results import Result
+from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import RunGroup
 from polluxsim.statistics.series import axis_start, bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
@@ -46,20 +48,27 @@ def usage(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
     figure = new_figure(width, height + 3.0 * (num_panels - 1))
     *panels, lower = figure.subplots(num_panels + 1, sharex=True)
     lines = {}
-    results = [run.result for group in groups for run in group.runs]
+    results = results_of(groups)
     for group, look in zip(groups, looks_of(groups), strict=True):
-        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width, axis_start(results))
-        binned = [usage_by_bin(run.result, edges) for run in group.runs]
+        end = max(run.result.end_time for run in group.runs)
+        # All groups have the same start, so that their bins lie above each other.
+        edges = bin_edges(end, bin_width, axis_start(results))
+        gpus_of_runs = []
+        efficiency_of_runs = []
+        for run in group.runs:
+            gpus_in_bins, efficiency_in_bins = usage_by_bin(run.result, edges)
+            gpus_of_runs.append(gpus_in_bins)
+            efficiency_of_runs.append(efficiency_in_bins)
         gpus_in_panels = []
         for nodes in types.values():
             gpus_in_panels.append(np.array([gpus_in_use(run.result, nodes).means(edges) for run in group.runs]))
         if not types:
-            gpus_in_panels.append(np.array([gpus for gpus, _ in binned]))
+            gpus_in_panels.append(np.array(gpus_of_runs))
         for axes, gpus in zip(panels, gpus_in_panels, strict=True):
             line = draw_mean(axes, edges, gpus, look)
         # The lines of a group look the same in all panels. Only the last panel has their names.
         lines[line] = group.label
-        draw_mean(lower, edges, np.array([efficiency for _, efficiency in binned]), look)
+        draw_mean(lower, edges, np.array(efficiency_of_runs), look)
     for axes, name in zip(panels, types or ["GPUs"], strict=True):
         _capacity(axes, groups, types.get(name))
         axes.set_ylabel(f"{name} in use")
@@ -74,9 +83,13 @@ def usage(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
 
 def _nodes_by_type(groups: Sequence[RunGroup]) -> Mapping[str, Sequence[int]]:
     """Return the nodes of each GPU type; {} if clusters differ, or have one type."""
-    first, *others = [cluster_of(run) for group in groups for run in group.runs]
-    nodes = first.node_types.nodes
-    if len(nodes) > 1 and all(cluster == first for cluster in others):
+    clusters = []
+    for group in groups:
+        clusters += [cluster_of(run) for run in group.runs]
+    cluster = clusters[0]
+    nodes = cluster.node_types.nodes
+    # A panel of a type shows one capacity for all runs.
+    if len(nodes) > 1 and clusters.count(cluster) == len(clusters):
         return nodes
     return {}
 
@@ -102,16 +115,13 @@ def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 def _capacity(axes: Axes, groups: Sequence[RunGroup], nodes: Sequence[int] | None) -> None:
     """Draw the number of GPUs: one horizontal line for all runs, or a curve for one run with rented nodes."""
-    runs = [run for group in groups for run in group.runs]
+    runs: list[Run] = []
+    for group in groups:
+        runs += group.runs
     if len(runs) == 1 and is_rented(runs[0]):
-        run = runs[0]
-        up = nodes_up(run.result)
-        gpus_per_node = cluster_of(run).gpus_per_node
-        gpus = [sum(gpus_per_node[: int(num_nodes)]) for num_nodes in up.values]
-        edges = np.append(up.times, run.result.end_time) / HOUR
-        axes.plot(*steps(edges, gpus), color=GREY, linewidth=0.7, zorder=1)
-        _named(axes, "GPUs of rented nodes", gpus[-1])
+        _rented_capacity(axes, runs[0])
         return
+    # A line stands for all runs, so there is none if clusters differ in size.
     sizes = set()
     for run in runs:
         if nodes is None:
@@ -124,6 +134,19 @@ def _capacity(axes: Axes, groups: Sequence[RunGroup], nodes: Sequence[int] | Non
         if size is not None:
             axes.axhline(size, color=GREY, linewidth=0.7, zorder=1)
             _named(axes, f"{size} GPUs", size)
+
+
+def _rented_capacity(axes: Axes, run: Run) -> None:
+    """Draw the number of GPUs of the nodes that a policy rents, over time."""
+    up = nodes_up(run.result)
+    gpus_per_node = cluster_of(run).gpus_per_node
+    gpus = []
+    for num_nodes in up.values:
+        # A run records only how many nodes are up. The cluster rents its nodes in order of their numbers.
+        gpus.append(sum(gpus_per_node[: int(num_nodes)]))
+    edges = np.append(up.times, run.result.end_time) / HOUR
+    axes.plot(*steps(edges, gpus), color=GREY, linewidth=0.7, zorder=1)
+    _named(axes, "GPUs of rented nodes", gpus[-1])
 
 
 def _named(axes: Axes, text: str, height: float) -> None:
@@ -140,10 +163,13 @@ def nodes_over_time(runs: Mapping[str, Result]) -> Drawing:
     figure = new_figure(ONE_COLUMN, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
-    for (name, result), look in zip(runs.items(), looks(list(POLICY_COLOURS)[: len(runs)]), strict=True):
+    # Runs of one policy would have lighter shades of one colour. These lines have colours of different policies.
+    line_looks = looks(list(POLICY_COLOURS)[: len(runs)])
+    for (name, result), look in zip(runs.items(), line_looks, strict=True):
         rounds = result.rounds
         hours = np.append(rounds["time"], result.end_time) / HOUR
         for axes, column in ((lower, "efficiency"), (upper, "nodes")):
+            # The last value goes on to the end of the run.
             values = np.append(rounds[column], rounds[column].iloc[-1:])
             (line,) = axes.step(hours, values, where="post", color=look.color, linestyle=look.linestyle)
         lines[line] = name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,15 +19,18 @@ LINES = ("-", "--", ":", "-.")  # styles of lines, so that they differ in print 
 @styled
 def draw_waits(bars: Mapping[str, float], what: str, width: float = ONE_COLUMN) -> Drawing:
     """Draw a wait [s] of each case as a bar, with the wait as text. `what` names the wait. The first bar is grey."""
+    # No unit suits a wait of 0. That of 1 s replaces it.
     unit, size = unit_of(max(bars.values(), default=0.0) or 1.0)
     figure, axes = new_panel(width)
     values = [seconds / size for seconds in bars.values()]
+    texts = [f" {length(seconds)}" for seconds in bars.values()]
     colours = [GREY] + [PALETTE[0]] * (len(bars) - 1)
-    places = np.arange(len(bars))[::-1]
+    places = np.arange(len(bars))[::-1]  # the first bar is at the top
     containers = axes.barh(places, values, color=colours, height=0.65)
-    axes.bar_label(containers, [f" {length(seconds)}" for seconds in bars.values()], fontsize=7)
+    axes.bar_label(containers, texts, fontsize=7)
     axes.set_yticks(places, list(bars))
     axes.set_xlabel(f"{what} [{unit}]")
+    # Room for the text beside the longest bar; an axis from 0 to 0 would be an error.
     axes.set_xlim(0, 1.15 * max(values, default=1.0) or 1.0)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
@@ -37,12 +40,13 @@ def draw_waits(bars: Mapping[str, float], what: str, width: float = ONE_COLUMN) 
 @styled
 def draw_shares(waits: Mapping[str, ArrayLike], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs that wait at most some time [s], a line for each name, shape (jobs,) each."""
-    samples: Sequence[tuple[str, np.ndarray]] = [(name, np.asarray(values, float)) for name, values in waits.items()]
-    longest = max((float(values.max()) for _, values in samples if len(values)), default=1.0)
+    samples: dict[str, np.ndarray] = {name: np.asarray(values, float) for name, values in waits.items()}
+    longest_waits = [float(values.max()) for values in samples.values() if len(values)]
+    longest = max(longest_waits, default=1.0)
     unit, size = unit_of(longest or 1.0)
     figure, axes = new_panel(width)
     names = {}
-    for number, (name, values) in enumerate(samples):
+    for number, (name, values) in enumerate(samples.items()):
         times, shares = cumulative(values / size, most=MOST_POINTS)
         if not len(times):
             continue

@@ -54,16 +54,21 @@ def panels(runs: Sequence[ReportRun]) -> list[TimePanel]:
     """Return the figures over time whose values differ from a constant in these runs."""
     most_gpus = max(sum(run.held.gpus_per_node) for run in runs)
     time_panels = [_panel("gpus", top=most_gpus)]
-    for name, most in _gpus_by_type(runs).items():
-        time_panels.append(TimePanel(f"gpus of {name}", f"{name} in use", "", top=most))
+    for name, num_gpus in _gpus_by_type(runs).items():
+        time_panels.append(TimePanel(f"gpus of {name}", f"{name} in use", "", top=num_gpus))
     if any(run.rented for run in runs):
         time_panels.append(_panel("nodes"))
-    if any(run.rented or any(gpu.price for gpu in run.held.node_types) for run in runs):
+    if any(map(_has_cost, runs)):
         time_panels.append(_panel("cost"))
     if any(is_adaptive(run.result) for run in runs):
         time_panels.append(_panel("efficiency", top=1.0))
     time_panels.append(_panel("queue"))
     return time_panels
+
+
+def _has_cost(run: ReportRun) -> bool:
+    """Return whether the nodes of a run have a price."""
+    return run.rented or any(gpu.price for gpu in run.held.node_types)
 
 
 def _panel(name: str, top: float | None = None) -> TimePanel:
@@ -77,12 +82,12 @@ def _gpus_by_type(runs: Sequence[ReportRun]) -> dict[str, int]:
     """Return the largest number of GPUs of each type in a cluster; {} if each cluster has GPUs of one type."""
     if all(len(run.held.node_types.nodes) < 2 for run in runs):
         return {}
-    most: dict[str, int] = {}
+    largest: dict[str, int] = {}
     for run in runs:
         for name, nodes in run.held.node_types.nodes.items():
             num_gpus = sum(run.held.gpus_per_node[node] for node in nodes)
-            most[name] = max(most.get(name, 0), num_gpus)
-    return most
+            largest[name] = max(largest.get(name, 0), num_gpus)
+    return largest
 
 
 def charts(
@@ -93,31 +98,31 @@ def charts(
     Times are in [s]. The description contains the `forks`. The browser computes the curves over time from the tables of
     the runs.
     """
-    columns: dict[str, Array] = {}
-    for index, run in enumerate(runs):
-        hours, num_jobs = completion_hours(run.result)
-        times, shares = cumulative(hours * HOUR, num_jobs, most=MOST_POINTS)
-        columns[f"jct_{index}"] = times
-        columns[f"share_{index}"] = shares
-        ratios, ratio_shares = cumulative(fairness(run.result), most=MOST_POINTS)
-        columns[f"rho_{index}"] = ratios
-        columns[f"rho_share_{index}"] = ratio_shares
     by_size = are_rigid(runs)
     sizes = set[int]()
     applications = set[str]()
     described_runs = []
     for run in runs:
-        hours_of = hours_by_application(run.result)
-        waits, slowdowns = waits_and_slowdowns(run.result) if by_size else ({}, {})
-        applications |= hours_of.keys()
+        spreads = {}
+        for name, hours_of_jobs in hours_by_application(run.result).items():
+            spreads[name] = _in_seconds(spread_of(hours_of_jobs))
+        applications |= spreads.keys()
+        waits: dict[int, list[float]] = {}
+        slowdowns: dict[int, list[float]] = {}
+        if by_size:
+            waits, slowdowns = waits_and_slowdowns(run.result)
         sizes |= slowdowns.keys()
+        # The style of a line is "-", or an offset and the lengths of its dashes.
+        dashes: Sequence[float] = []
+        if not isinstance(run.look.linestyle, str):
+            _, dashes = run.look.linestyle
         described_runs.append(
             {
                 "label": run.label,
                 "end": run.result.end_time,
                 "color": on_page(run.look.color),
-                "dash": [] if isinstance(run.look.linestyle, str) else run.look.linestyle[1],
-                "spreads": {name: _in_seconds(spread_of(hours)) for name, hours in hours_of.items()},
+                "dash": dashes,
+                "spreads": spreads,
                 "waits": _by_size(waits),
                 "slowdowns": _by_size(slowdowns),
             }
@@ -131,15 +136,33 @@ def charts(
         "applications": [{"name": name, "color": application_colour(name)} for name in sorted(applications)],
         "runs": described_runs,
     }
-    return columns, head
+    return _distributions(runs), head
+
+
+def _distributions(runs: Sequence[ReportRun]) -> dict[str, Array]:
+    """Return the columns of the distributions of completion times [s] and of ρ, by figure and index of the run."""
+    columns: dict[str, Array] = {}
+    for index, run in enumerate(runs):
+        hours, num_jobs = completion_hours(run.result)
+        times, shares = cumulative(hours * HOUR, num_jobs, most=MOST_POINTS)
+        columns[f"jct_{index}"] = times
+        columns[f"share_{index}"] = shares
+        ratios, ratio_shares = cumulative(fairness(run.result), most=MOST_POINTS)
+        columns[f"rho_{index}"] = ratios
+        columns[f"rho_share_{index}"] = ratio_shares
+    return columns
 
 
 def are_rigid(runs: Sequence[ReportRun]) -> bool:
     """Return whether the jobs of all runs have a fixed number of GPUs, so that views by size are informative."""
-    for run in runs:
-        if is_adaptive(run.result):
-            return False
-    return any(job.num_replicas for run in runs for job in run.result.job_records)
+    if any(is_adaptive(run.result) for run in runs):
+        return False
+    return any(map(_states_sizes, runs))
+
+
+def _states_sizes(run: ReportRun) -> bool:
+    """Return whether a run states the GPUs that a job asks for. The records of old versions do not."""
+    return any(job.num_replicas for job in run.result.job_records)
 
 
 def _by_size(values: Mapping[int, Sequence[float]]) -> dict[str, list[float]]:

@@ -116,36 +116,50 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         raise ValueError("there are no runs; give at least one")
     runs = [subject.run for subject in subjects]
     report_runs = _report_runs(runs)
-    forks = []
-    for report_run, run in zip(report_runs, runs, strict=True):
-        fork = _fork(run, report_run.label)
-        if fork is not None:
-            forks.append(fork)
     bases = first_of_same_jobs([run.result for run in runs])
-    metrics = [(line, _cells(line, bases)) for line in _lines(runs, window)]
-    payloads = []
-    reasons = []
-    for subject, report_run in zip(subjects, report_runs, strict=True):
-        payloads.append(Markup(_payload(subject, report_run)))
-        reasons.append(Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else "")
-    applications = {job.application for run in runs for job in run.result.job_records}
+    metrics = []
+    tiles = []
+    for line in _lines(runs, window):
+        cells = _cells(line, bases)
+        metrics.append((line, cells))
+        if line.field in TILES:
+            tiles.append((line, cells))
+    forks = _forks(runs, report_runs)
+    payloads, reasons = _tables(subjects, report_runs)
+    cards: list[dict[str, str]] = []
+    applications: set[str] = set()
+    for run, report_run in zip(runs, report_runs, strict=True):
+        cards.append(_card(run, report_run))
+        applications.update(job.application for job in run.result.job_records)
+    notes_on_window: list[str] = []
+    parts_from_forks: list[ForkPart] = []
+    pooled: Markup | None = None
+    if window is None:
+        # These tables are over all jobs, whose values would contradict those of the jobs in a window.
+        parts_from_forks = _from_forks(runs)
+        pooled = _pooled(runs)
+    else:
+        notes_on_window = [*window.sentences(runs), "figures show the whole runs"]
+    size_cards: Sequence[tuple[str, str, str]] = ()
+    if are_rigid(report_runs):
+        size_cards = SIZE_CARDS
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
         title=_title(runs),
         what=_what(runs, report_runs),
-        window=[] if window is None else [*window.sentences(runs), "figures show the whole runs"],
+        window=notes_on_window,
         forks=forks,
-        parts=_from_forks(runs) if window is None else [],
-        cards=[_card(run, report_run) for run, report_run in zip(runs, report_runs, strict=True)],
-        tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
+        parts=parts_from_forks,
+        pooled=pooled,
+        cards=cards,
+        tiles=tiles,
         lines=metrics,
-        pooled=_pooled(runs) if window is None else None,
         baseline=baseline_note([report_run.label for report_run in report_runs], bases),
         versus=_first_compared(bases),
         panels=panels(report_runs),
         metrics=METRICS_OF_PAGE,
         has_applications=len(applications) > 1,
-        sizes=SIZE_CARDS if are_rigid(report_runs) else (),
+        sizes=size_cards,
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
@@ -155,6 +169,30 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
+
+
+def _forks(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[dict[str, Any]]:
+    """Return the forks of runs, as `_fork` describes each of them."""
+    forks = []
+    for run, report_run in zip(runs, report_runs, strict=True):
+        fork = _fork(run, report_run.label)
+        if fork is not None:
+            forks.append(fork)
+    return forks
+
+
+def _tables(subjects: Sequence[ReportSubject], report_runs: Sequence[ReportRun]) -> tuple[list[Markup], list[Markup]]:
+    """Return the packed tables and the packed reasons of each run."""
+    payloads = []
+    reasons = []
+    for subject, report_run in zip(subjects, report_runs, strict=True):
+        payloads.append(Markup(_payload(subject, report_run)))
+        # The page has one element of reasons for each run, also for a run without reasons.
+        packed_texts = ""
+        if subject.reasons:
+            packed_texts = packed_reasons(subject.run.result, subject.reasons)
+        reasons.append(Markup(packed_texts))
+    return payloads, reasons
 
 
 def _first_compared(bases: Sequence[int]) -> int:
@@ -169,7 +207,8 @@ def _lines(runs: Sequence[Run], window: SubmissionWindow | None) -> list[MetricL
     """Return the metrics of runs, or those of their jobs in a window."""
     gpus = list(map(steady_gpus, runs))
     if window is None:
-        return metric_lines([_summary(run) for run in runs], gpus, [values_in(run.info) for run in runs])
+        user_values = [values_in(run.info) for run in runs]
+        return metric_lines(list(map(_summary, runs)), gpus, user_values)
     from polluxsim.statistics.windows import is_in_window  # noqa: PLC0415  (it loads pandas, which is slow)
 
     return metric_lines([_summary(window.of(run)) for run in runs], gpus, is_shown=is_in_window)
@@ -179,10 +218,11 @@ def _report_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Return the runs with their labels, the GPUs that jobs held, and the looks of their lines."""
     labels = descriptions.labels(runs)
     line_looks = looks([policy_name(settings_of(run)) for run in runs])
-    return [
-        ReportRun(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
-        for label, run, look in zip(labels, runs, line_looks, strict=True)
-    ]
+    report_runs = []
+    for label, run, look in zip(labels, runs, line_looks, strict=True):
+        held = occupancy(run.result, cluster_of(run))
+        report_runs.append(ReportRun(label, run.result, held, look, is_rented(run)))
+    return report_runs
 
 
 def _summary(run: Run) -> Summary:
@@ -230,10 +270,11 @@ def _from_forks(runs: Sequence[Run]) -> list[ForkPart]:
         runs_from_fork = parts_from_fork(runs, time)
         labels = descriptions.labels(runs_from_fork)
         bases = first_of_same_jobs([run.result for run in runs_from_fork])
-        if all(run == base for run, base in enumerate(bases)):
+        # If every run is its own baseline, the fork has nothing to be compared with.
+        if bases == list(range(len(bases))):
             continue
         lines = []
-        for line in metric_lines([_summary(run) for run in runs_from_fork]):
+        for line in metric_lines(list(map(_summary, runs_from_fork))):
             if line.field.partition(".")[0] in FROM_FORK:
                 lines.append((line, _cells(line, bases)))
         counts = count_range([len(of_run(run.result)) for run in runs_from_fork])
@@ -261,23 +302,32 @@ def _policy_in_words(run: Run) -> str:
     """Return the policy of a run, and the time of its fork."""
     fork = fork_of(run.info)
     name = policy_name(settings_of(run))
-    return name if fork is None else f"{name} from {clock(fork['time'])}"
+    if fork is None:
+        return name
+    return f"{name} from {clock(fork['time'])}"
 
 
 def _what(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> str:
     """Return the clusters, workloads, seeds and engines of the runs in words. Equal parts are named once."""
+    clusters = []
+    for report_run in report_runs:
+        clusters.append(descriptions.cluster_words(report_run.held.gpus_per_node, _types(report_run)))
+    workloads = [descriptions.workload_words(run.info) for run in runs]
     seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
     seed_noun = "seed" if len(seeds) == 1 else "seeds"
-    parts = [
-        [descriptions.cluster_words(report_run.held.gpus_per_node, _types(report_run)) for report_run in report_runs],
-        [descriptions.workload_words(run.info) for run in runs],
-        [f"{seed_noun} {', '.join(seeds)}"],
-        [descriptions.engine_words(run.info) for run in runs],
-        list(descriptions.from_before(run.result.before_run for run in runs)),
-        [f"0:00:00 is {run.origin.text(0.0)} in {run.origin.zone_name}" for run in runs if run.origin is not None],
-    ]
+    engines = [descriptions.engine_words(run.info) for run in runs]
+    from_before = list(descriptions.from_before(run.result.before_run for run in runs))
+    origins = []
+    for run in runs:
+        if run.origin is not None:
+            origins.append(f"0:00:00 is {run.origin.text(0.0)} in {run.origin.zone_name}")
+    parts = [clusters, workloads, [f"{seed_noun} {', '.join(seeds)}"], engines, from_before, origins]
     if any(run.info.get("notes") for run in runs):
-        parts.append([", ".join(run.info.get("notes", ())) or "no jobs of the workload left out" for run in runs])
+        notes = []
+        for run in runs:
+            # If runs differ, a run without notes needs words too.
+            notes.append(", ".join(run.info.get("notes", ())) or "no jobs of the workload left out")
+        parts.append(notes)
     phrases = [" or ".join(dict.fromkeys(part)) for part in parts if part]
     return " · ".join(phrases)
 
@@ -338,7 +388,9 @@ def _fork(run: Run, label: str) -> dict[str, Any] | None:
 
 def _names(names: Sequence[str | None]) -> list[str]:
     """Return the names, "" for jobs without one. The list is empty if no job has one."""
-    return [name or "" for name in names] if any(names) else []
+    if not any(names):
+        return []
+    return [name or "" for name in names]
 
 
 def _asset(name: str) -> str:
@@ -360,7 +412,8 @@ def write_report(
     """
     check_output(output)
     run_paths = run_folders(folders)
-    subjects: dict[int, ReportSubject] = {}  # by the identity of the run
+    # By the identity of the run, because equal runs in two folders are two subjects.
+    subjects: dict[int, ReportSubject] = {}
     with progress_line("reading runs", len(run_paths)) as show_progress:
         for folder in run_paths:
             run = read_run(folder)
@@ -398,10 +451,10 @@ def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> ReportSubject:
 def _lives(run: Run) -> tuple[Lives, str]:
     """Return the lives of the jobs of a run and a sentence on their source, or no lives and the reason."""
     try:
-        own = own_profiles(run)
+        profiles = own_profiles(run)
     except InvalidInputError as error:
         return NO_LIVES, f"Efficiency and progress are not shown: {error}."
-    whole_seconds = settings_of(run).get("engine.whole_seconds")
-    rule = "; it counts whole seconds, so that they are a little off" if whole_seconds else ""
-    note = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
-    return own.lives, note
+    note = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {profiles.where}"
+    if settings_of(run).get("engine.whole_seconds"):
+        note += "; it counts whole seconds, so that they are a little off"
+    return profiles.lives, f"{note}."

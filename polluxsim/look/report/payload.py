@@ -19,7 +19,7 @@ from polluxsim.look.colours import is_coloured_by_application, job_colour
 from polluxsim.look.job_progress import Lives, undone_training
 from polluxsim.look.occupancy import Occupancy, SharedParts
 from polluxsim.look.run_facts import Pauses, start_delay
-from polluxsim.look.why.events import losses, outages_by_node
+from polluxsim.look.why.events import failed_nodes, losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
@@ -47,6 +47,7 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
     for name, column in columns.items():
         data = column.astype(column.dtype.newbyteorder("<")).tobytes()
         layout[name] = [TYPES[column.dtype.name], offset, len(column)]
+        # A typed array of JavaScript cannot begin between two multiples of the size of its values.
         data += bytes(-len(data) % ALIGNMENT)
         offset += len(data)
         blocks.append(data)
@@ -75,10 +76,10 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
         **_parts(held.shared),
-        "down_start": _column("float64", [outage.time for outage in outages]),
+        "down_start": _field("float64", outages, "time"),
         "down_end": _column("float64", [min(outage.until, result.end_time) for outage in outages]),
         "down_row": _column("uint32", [first_rows[outage.node] for outage in outages]),
-        "down_rows": _column("uint32", [outage.gpus for outage in outages]),
+        "down_rows": _field("uint32", outages, "gpus"),
         "round_time": _field("float64", rounds, "time"),
         "round_efficiency": _field("float32", rounds, "efficiency"),
         "round_cost": _field("float64", rounds, "cost"),
@@ -125,6 +126,7 @@ def _effective(jobs: Sequence[JobRecord], since_start: NDArray[np.float64]) -> N
     Both arrays have shape (jobs,). A job that did not start has NaN.
     """
     useful = _field("float64", jobs, "run_time")
+    # The time with GPUs contains all three, which do not overlap.
     for name in ("restart_time", "checkpoint_time", "lost_time"):
         useful -= _field("float64", jobs, name)
     ratio = np.full(len(jobs), np.nan)
@@ -138,6 +140,8 @@ def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
     placements = list(map(attrgetter("nodes", "gpus"), changes))
     # Whether the placement differs from that of the change before, which may be of another job
     moved = _column("bool", list(map(ne, placements, [None, *placements])))
+    # The first change of a job moves it, whatever the job before it held.
+    is_first = np.diff(job, prepend=-1) != 0
     return {
         "change_job": _column("uint32", job),
         "change_time": _field("float64", changes, "time"),
@@ -145,7 +149,7 @@ def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
         "change_nodes": _column("uint32", [len(set(nodes)) for nodes, _ in placements]),
         "change_batch": _field("uint32", changes, "batch_size"),
         "change_accumulation": _field("uint32", changes, "accumulation_steps"),
-        "change_moved": _column("uint8", moved | (np.diff(job, prepend=-1) != 0)),
+        "change_moved": _column("uint8", moved | is_first),
     }
 
 
@@ -169,16 +173,18 @@ def changes_by_policy(result: Result) -> list[int]:
         return []
     choosers = BatchChoosers(result)
     _, changes = _changes(result)
-    return [
-        index
-        for index, change in enumerate(changes)
-        if change.nodes and choosers.at(change.job, change.time) == "policy"
-    ]
+    by_policy = []
+    for index, change in enumerate(changes):
+        # A job without GPUs has no batch size.
+        if change.nodes and choosers.at(change.job, change.time) == "policy":
+            by_policy.append(index)
+    return by_policy
 
 
 def _changes(result: Result) -> tuple[NDArray[np.int64], list[AllocationRecord]]:
     """Return all changes in order of job and time: the indices of their jobs among the job records, and the changes."""
     index = _indices(result)
+    # The sort keeps the order of time of the changes of each job.
     changes = sorted(result.allocation_records, key=lambda record: index[record.job])
     return np.array([index[record.job] for record in changes], np.int64), changes
 
@@ -224,17 +230,22 @@ def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     `lost…` have an entry per period: its start and end [s], the number of GPUs, and the node that failed. A job that
     failed by itself has the number of nodes as this value.
     """
-    periods = []
+    starts = []
+    ends = []
+    num_gpus = []
+    first_failed_nodes = []
     outages = outages_by_node(run.result)
     for stay, start, end, failed_at in undone_training(run, cluster):
-        nodes = sorted({slot.node for slot in stay.slots})
-        node = next((node for node in nodes if (failed_at, node) in outages), cluster.num_nodes)
-        periods.append((start, end, len(stay.slots), node))
+        starts.append(start)
+        ends.append(end)
+        num_gpus.append(len(stay.slots))
+        nodes = {slot.node for slot in stay.slots}
+        first_failed_nodes.append(min(failed_nodes(nodes, failed_at, outages), default=cluster.num_nodes))
     return {
-        "lost_start": _column("float64", [start for start, _, _, _ in periods]),
-        "lost_end": _column("float64", [end for _, end, _, _ in periods]),
-        "lost_gpus": _column("uint32", [gpus for _, _, gpus, _ in periods]),
-        "lost_node": _column("uint32", [node for _, _, _, node in periods]),
+        "lost_start": _column("float64", starts),
+        "lost_end": _column("float64", ends),
+        "lost_gpus": _column("uint32", num_gpus),
+        "lost_node": _column("uint32", first_failed_nodes),
     }
 
 
@@ -256,8 +267,12 @@ def _parts(shared: SharedParts | None) -> dict[str, NDArray[Any]]:
     """Return the columns on shared GPUs, with an entry for each rectangle; {} if no jobs share GPUs."""
     if shared is None:
         return {}
-    kinds = {"place": "uint8", "of": "uint8", "speed": "float32", "placed": "float64"}
-    return {f"held_{name}": _column(kind, getattr(shared, name)) for name, kind in kinds.items()}
+    return {
+        "held_place": _column("uint8", shared.place),
+        "held_of": _column("uint8", shared.of),
+        "held_speed": _column("float32", shared.speed),
+        "held_placed": _column("float64", shared.placed),
+    }
 
 
 def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[int]:
@@ -265,7 +280,8 @@ def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[i
     has_hue = is_coloured_by_application(applications)
     colours = []
     for number, job in enumerate(jobs):
-        colour = job_colour(job.application if has_hue else None, number)
+        application = job.application if has_hue else None
+        colour = job_colour(application, number)
         colours.append(int(colour.removeprefix("#"), 16))
     return colours
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from polluxsim.common.durations import clock, length
@@ -21,6 +21,15 @@ def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
     return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
 
 
+def failed_nodes(nodes: Iterable[int], time: float, outages: Mapping[tuple[float, int], str]) -> dict[int, str]:
+    """Return the nodes that went down at a time [s], with the kind of the outage; `outages` as in `outages_by_node`."""
+    kinds = {}
+    for node in nodes:
+        if (time, node) in outages:
+            kinds[node] = outages[time, node]
+    return kinds
+
+
 def losses(result: Result) -> dict[tuple[str, float], str]:
     """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
     outages = outages_by_node(result)
@@ -31,7 +40,8 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
     for record in result.allocation_records:
         before = placed.get(record.job)
         if before is not None and not record.nodes:
-            failed = {node: outages[record.time, node] for node in before.nodes if (record.time, node) in outages}
+            # The round can also take GPUs at the time of an outage, from jobs on other nodes.
+            failed = failed_nodes(before.nodes, record.time, outages)
             if failed:
                 descriptions[record.job, record.time] = lost(sum(before.gpus), failed)
         placed[record.job] = record
@@ -55,8 +65,10 @@ def went_down(failed: Mapping[int, str]) -> str:
 
 def outage_sentence(outage: OutageRecord, end_time: float) -> str:
     """Return a sentence on an outage of a node, with its end unless the run ends before, at `end_time` [s]."""
-    until = "" if outage.until > end_time else f", until {clock(outage.until)}"
-    return f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}{until}."
+    sentence = f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}"
+    if outage.until <= end_time:
+        sentence += f", until {clock(outage.until)}"
+    return f"{sentence}."
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -94,7 +106,11 @@ def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
         yield f"{nodes_text(fork['down_nodes'])} went down for {length(fork['down_for'])}"
     removed_jobs = fork.get("without")
     if removed_jobs:
-        yield f"{listed(removed_jobs)} {'was' if len(removed_jobs) == 1 else 'were'} cancelled"
+        yield f"{listed(removed_jobs)} {_were(removed_jobs)} cancelled"
     added_jobs = fork.get("added")
     if added_jobs:
-        yield f"{number_of(len(added_jobs), 'job')} {'was' if len(added_jobs) == 1 else 'were'} added"
+        yield f"{number_of(len(added_jobs), 'job')} {_were(added_jobs)} added"
+
+
+def _were(jobs: Sequence[str]) -> str:
+    return "was" if len(jobs) == 1 else "were"

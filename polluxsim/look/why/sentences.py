@@ -28,11 +28,14 @@ def sentence(record: ReasonRecord, texts: Mapping[str, ReasonText]) -> str:
         text = _filled(template, record.numbers, others)
         if text is not None:
             return text
-    facts = [f"{name} = {value:g} {units.get(name, '')}".rstrip() for name, value in record.numbers]
+    facts = []
+    for name, value in record.numbers:
+        facts.append(f"{name} = {value:g} {units.get(name, '')}".rstrip())
     if others:
         facts.append(f"jobs {', '.join(others)}")
-    in_brackets = f" ({'; '.join(facts)})" if facts else ""
-    return f"The policy gives the reason {record.kind}{in_brackets}."
+    if not facts:
+        return f"The policy gives the reason {record.kind}."
+    return f"The policy gives the reason {record.kind} ({'; '.join(facts)})."
 
 
 @lru_cache(2**16)

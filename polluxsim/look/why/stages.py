@@ -1,4 +1,9 @@
-"""The stages in the life of a job, and the jobs that exchanged GPUs with it, from the allocations of a run."""
+"""The stages in the life of a job, and the jobs that exchanged GPUs with it, from the allocations of a run.
+
+An allocation has the number of GPUs on each node, and no record states which job got a GPU from which. This module
+compares what jobs gained and lost on each node at one time. If several jobs lost GPUs on a node, each of them can have
+given them, so the numbers are upper limits. Only numbered GPUs, which jobs share, have exact answers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from typing import NamedTuple
 
 from polluxsim.look.batch_choosers import BatchChoosers
 from polluxsim.look.occupancy import gpus_by_node
-from polluxsim.look.why.events import outages_by_node
+from polluxsim.look.why.events import failed_nodes, outages_by_node
 from polluxsim.records.results import AllocationRecord, JobRecord
 from polluxsim.records.storage import Run
 from polluxsim.statistics.series import ALONE, Share, active_jobs, gpus_in_use, instants, lifetime
@@ -36,17 +41,22 @@ class Stage(NamedTuple):
         """Return the event at the start of the stage, in a word or two."""
         num_before = sum(self.before.values())
         num_now = sum(self.gpus.values())
-        if num_now == 0 and self.failed:
-            return "failed"
         if num_now == 0:
-            return "paused" if num_before else "waits"
-        if num_before == 0 and self.has_run and self.start == 0:
-            return "ran before"
+            return self._event_without_gpus(num_before)
+        if num_before == 0 and not self.has_run:
+            return "started"
         if num_before == 0:
-            return "resumed" if self.has_run else "started"
+            # The first allocation of a job from before the run is at 0 s. It is no event of the run.
+            return "ran before" if self.start == 0 else "resumed"
         if num_now == num_before:
             return "moved"
         return "grew" if num_now > num_before else "shrank"
+
+    def _event_without_gpus(self, num_before: int) -> str:
+        """Return the event at the start of a wait, given the number of GPUs before it."""
+        if self.failed:
+            return "failed"
+        return "paused" if num_before else "waits"
 
 
 class ClusterState(NamedTuple):
@@ -62,6 +72,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
     start, end = lifetime(run.result, job)
     outages = outages_by_node(run.result)
     job_stages: list[Stage] = []
+    # Each stage reaches to the end of the job, until the next one cuts it off.
     if start < end:
         job_stages.append(Stage(start, end, {}, {}, (), {}, {}))
     has_run = job.start_time is not None and job.start_time < 0
@@ -73,24 +84,32 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
         if job.job in last_changes and time < end:
             before = placed.get(job.job, {})
             gpus = gpus_by_node(last_changes[job.job])
-            batch_sizes = (last_changes[job.job].batch_size,) if gpus else ()
+            # Only numbers tell which jobs exchanged GPUs that more than one job holds.
             if job.job in shares or job.job in shared:
                 given_by, taken_by = _exchanged_by_number(job.job, shared, shares)
             else:
                 given_by, taken_by = _exchanged_by_node(job.job, placed, last_changes)
-            failed = {}
-            if not gpus:
-                failed = {node: outages[time, node] for node in before if (time, node) in outages}
+            batch_sizes: tuple[int, ...] = ()
+            failed: dict[int, str] = {}
+            if gpus:
+                batch_sizes = (last_changes[job.job].batch_size,)
+            else:
+                failed = failed_nodes(before, time, outages)
             _add(job_stages, Stage(time, end, before, gpus, batch_sizes, given_by, taken_by, has_run, failed))
             if gpus:
                 has_run = True
+        # After the stage, which needs the GPUs of all jobs before the changes.
         for name, record in last_changes.items():
             placed[name] = gpus_by_node(record)
         shared |= shares
-    # The wait of a job that gets GPUs when it is submitted has no duration.
-    lasting = [stage for stage in job_stages if stage.end > stage.start]
     choosers = BatchChoosers(run.result)
-    return [stage._replace(chosen_by=tuple(choosers.within(job.job, stage.start, stage.end))) for stage in lasting]
+    lasting_stages = []
+    for stage in job_stages:
+        # The wait of a job that gets GPUs when it is submitted has no duration.
+        if stage.end > stage.start:
+            chosen_by = choosers.within(job.job, stage.start, stage.end)
+            lasting_stages.append(stage._replace(chosen_by=tuple(chosen_by)))
+    return lasting_stages
 
 
 def _add(job_stages: list[Stage], stage: Stage) -> None:
@@ -140,6 +159,7 @@ def _exchanged_by_node(
         other_now = gpus_by_node(record)
         given_by[name] = _overlap(gained, _increase(other_now, other_before))
         taken_by[name] = _overlap(lost, _increase(other_before, other_now))
+    # The plus leaves out jobs that exchanged no GPU.
     return +given_by, +taken_by
 
 
@@ -148,7 +168,9 @@ def _exchanged_by_number(
 ) -> tuple[Counter[str], Counter[str]]:
     """Return how many numbered GPUs each other job gave to a job, and took from it."""
     gpus_before = set(before.get(job, ALONE).gpus)
-    gpus_now = set(now[job].gpus) if job in now else gpus_before
+    gpus_now = gpus_before
+    if job in now:
+        gpus_now = set(now[job].gpus)
     given_by = Counter[str]()
     taken_by = Counter[str]()
     for name in now.keys() - {job}:
@@ -161,7 +183,12 @@ def _exchanged_by_number(
 
 def _increase(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
     """Return the additional GPUs, by node on which there are any."""
-    return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
+    additional: GpusByNode = {}
+    for node, gpus in now.items():
+        num_before = before.get(node, 0)
+        if gpus > num_before:
+            additional[node] = gpus - num_before
+    return additional
 
 
 def _overlap(gained: GpusByNode, lost: GpusByNode) -> int:

@@ -40,6 +40,7 @@ def find_job(run: Run, name: str) -> JobRecord:
         hint = f"nearest are {', '.join(similar)}"
     else:
         hint = f"it has {number_of(len(jobs), 'job')}, like {next(iter(jobs), '–')}"
+    # The job may be in the log, and not in the run.
     left_out = [note for note in run.info.get("notes", ()) if note.endswith("left out")]
     if left_out:
         hint += f"; the workload states:  {', '.join(left_out)}"
@@ -63,7 +64,7 @@ def summary(run: Run, job: JobRecord) -> str:
     else:
         if outcome(job, end_time) == NEVER_STARTED:
             phrases.append(NEVER_STARTED)
-        left_at = lifetime(run.result, job)[1]
+        _, left_at = lifetime(run.result, job)
         phrases.append(f"{job.status} at {run.clock(left_at)}")
     restarts = number_of(job.num_restarts, "restart")
     if job.num_failures:
@@ -116,8 +117,11 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     texts = run.result.reason_texts
     absence = _absence(run, job, time)
     if absence is not None:
-        before = [sentence(reason, texts) for reason in rejections(reasons, job) if reason.time <= time]
-        return " ".join([absence, *before])
+        sentences = [absence]
+        for reason in rejections(reasons, job):
+            if reason.time <= time:
+                sentences.append(sentence(reason, texts))
+        return " ".join(sentences)
     stage = _stage_at(run, job, time)
     state = f"holds {_where(stage.gpus)}" if stage.gpus else "waits without a GPU"
     sentences = [f"At {run.clock(time)} {job.job} {state}, since {run.clock(stage.start)}."]
@@ -128,11 +132,14 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
         # The end of a period is not part of it. So the shortest period that contains `time` ends just after it.
         phrases = sharing_phrases(shares_of(run.result, job.job), time, nextafter(time, inf))
         sentences += [f"{phrase}." for phrase in phrases]
+    # An earlier reason explains another stage, which has ended.
     stage_reasons = [reason for reason in reasons if reason.job == job.job and stage.start <= reason.time <= time]
     if stage_reasons:
-        last = stage_reasons[-1]
-        when = "" if last.time == time else f"The last reason was recorded at {run.clock(last.time)}: "
-        sentences.append(f"{when}{sentence(last, texts)}")
+        last_reason = stage_reasons[-1]
+        text = sentence(last_reason, texts)
+        if last_reason.time != time:
+            text = f"The last reason was recorded at {run.clock(last_reason.time)}: {text}"
+        sentences.append(text)
     sentences.append(_cluster(run, time))
     fork = fork_sentence(run)
     if fork:
@@ -151,6 +158,7 @@ def waits(run: Run, job: JobRecord, time: float) -> bool:
     """Return whether a job waits without a GPU at a time [s]."""
     if _absence(run, job, time) is not None:
         return False
+    # At the end of the run, no stage contains the time, and no job waits any more.
     return any(stage.start <= time < stage.end and not stage.gpus for stage in stages(run, job))
 
 
@@ -190,8 +198,11 @@ def sharing_phrases(stretches: Sequence[Stretch], start: float, end: float) -> l
     """
     # The stretch that contains `start` began at `start` or before.
     first = max(bisect_right(stretches, start, key=attrgetter("start")) - 1, 0)
-    with_others = [stretch for stretch in stretches[first:] if stretch.start < end and stretch.others]
-    phrases = [_shares(stretch) for stretch in with_others[:MOST_NAMES]]
+    with_others = []
+    for stretch in stretches[first:]:
+        if stretch.start < end and stretch.others:
+            with_others.append(stretch)
+    phrases = list(map(_shares, with_others[:MOST_NAMES]))
     if len(with_others) > MOST_NAMES:
         num_left_out = len(with_others) - MOST_NAMES - 1
         if num_left_out:
@@ -205,6 +216,7 @@ def _shares(stretch: Stretch) -> str:
     names_on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
         names_on.setdefault(gpus, []).append(f"{name} ({percent(speed)})")
+    # Jobs on the same GPUs are one phrase, because most jobs share all their GPUs with the same jobs.
     shared = [f"{_numbered(gpus)} with {listed(names)}" for gpus, names in names_on.items()]
     return f"Since {clock(stretch.start)} at {percent(stretch.speed)} of its speed alone: it shares {listed(shared)}"
 
@@ -268,6 +280,7 @@ def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
         return _before_first_round(run, stage)
     texts = run.result.reason_texts
     lines = [sentence(reasons[0], texts)]
+    # A policy can record a reason in every round. While its kind stays the same, only its numbers differ.
     for before, reason in pairwise(reasons):
         ends_wait = reason is reasons[-1] and not stage.gpus
         if reason.kind != before.kind or ends_wait:
@@ -286,6 +299,7 @@ def _before_first_round(run: Run, stage: Stage) -> str:
     """Return why a stage has no reason: it was a wait that ended before the next round; otherwise a dash."""
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
+    # Policies give reasons at rounds. A stage with GPUs begins at a round, and a policy may record no reason for it.
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
         event = "It lost them" if stage.failed else "Submitted"
         return f"{event} between two rounds: the next one was at {run.clock(rounds[first])}."
@@ -307,7 +321,8 @@ def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
         return f"At {run.clock(time)} {job.job} was complete: it completed at {run.clock(job.completion_time)}."
     if job.completion_time is None and job.end_time is not None and time >= job.end_time:
         return f"At {run.clock(time)} {job.job} was {job.status}, since {run.clock(job.end_time)}."
-    if lifetime(run.result, job)[0] == run.result.end_time:
+    start, _ = lifetime(run.result, job)
+    if start == run.result.end_time:
         return f"{job.job} was submitted at {run.clock(job.submit_time)}, as the run ended."
     if time > run.result.end_time:
         return (
@@ -337,6 +352,7 @@ def _where(gpus: Mapping[int, int]) -> str:
 
 def _with_most_gpus(counts: Mapping[str, int]) -> str:
     """Return the jobs with the most GPUs, and the number of GPUs of each."""
+    # By name among equal numbers, so that equal runs have equal texts.
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} ({gpus})" for name, gpus in largest[:MOST_NAMES])
 

@@ -14,7 +14,8 @@ import pandas as pd
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
 from polluxsim.metrics.outcomes import counts_in_words, number_of
 from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
-from polluxsim.statistics.metric_lines import METRICS, change_text, metric_of
+from polluxsim.statistics.metric_lines import METRICS, metric_of
+from polluxsim.statistics.number_texts import change_text
 from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"  # the metric that decides the ranking

@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
 from polluxsim.look.colours import looks, on_page
-from polluxsim.statistics.metric_lines import change_text
+from polluxsim.statistics.number_texts import change_text
 from polluxsim.studies.arena.leaderboard import RANKED, ArenaStanding, Leaderboard, ratios_to_best
 from polluxsim.studies.arena.playing import RUNS, Played, Player, Suite
 from polluxsim.studies.arena.words import (

@@ -11,7 +11,8 @@ from polluxsim.common.shipped import shipped_classes
 from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
 from polluxsim.look.tables import markdown
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Estimate, Measured
-from polluxsim.statistics.metric_lines import METRICS, change_text
+from polluxsim.statistics.metric_lines import METRICS
+from polluxsim.statistics.number_texts import change_text
 from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, ArenaStanding, Flip, Leaderboard, is_as_good
 from polluxsim.studies.arena.playing import Player
 
