@@ -25,14 +25,14 @@ from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import (
     GPU,
-    Clock,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
     Place,
-    Reason,
+    RowReason,
     parse_units,
     source_files,
     unit_word,
@@ -210,7 +210,7 @@ def import_trace(  # noqa: PLR0913  (options of one command)
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
-    is_assumed = time_zone is None and trace_format.clock is Clock.LOCAL
+    is_assumed = time_zone is None and trace_format.clock is LogClock.LOCAL
     importing = _Import(trace_format, source, destination, zone, is_assumed, size)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -222,8 +222,8 @@ def import_trace(  # noqa: PLR0913  (options of one command)
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
     """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
     if name is None:
-        return _zone(trace_format, trace_format.time_zone) if trace_format.clock is not Clock.RELATIVE else UTC
-    if trace_format.clock is Clock.RELATIVE:
+        return _zone(trace_format, trace_format.time_zone) if trace_format.clock is not LogClock.RELATIVE else UTC
+    if trace_format.clock is LogClock.RELATIVE:
         raise InvalidConfigError(
             f"time_zone is {name!r}, must be absent, because the times of {trace_format.name} logs are seconds from an "
             "unknown start"
@@ -258,8 +258,8 @@ class _Start(NamedTuple):
             return str(number)
 
 
-def _start(seconds: float, clock: Clock, zone: tzinfo) -> _Start:
-    if clock is Clock.RELATIVE:
+def _start(seconds: float, clock: LogClock, zone: tzinfo) -> _Start:
+    if clock is LogClock.RELATIVE:
         return _Start(seconds, str(seconds), None)
     try:
         local = datetime.fromtimestamp(seconds, UTC).astimezone(zone)
@@ -325,7 +325,7 @@ class _Import:
         repeats = keys["row"].to_numpy()[:-1][is_repeat]
         for row in np.sort(repeats).tolist():
             place = Place(list(self.files)[table["file"][row].as_py()], table["line"][row].as_py())
-            self.dropped.add(Reason.REPEATED, place)
+            self.dropped.add(RowReason.REPEATED, place)
         stays = np.ones(table.num_rows, dtype=bool)
         stays[repeats] = False
         return table.filter(pa.array(stays))
@@ -384,7 +384,7 @@ class _Import:
 
     @property
     def _zone_name(self) -> str:
-        return "" if self.format.clock is Clock.RELATIVE else str(self.zone)
+        return "" if self.format.clock is LogClock.RELATIVE else str(self.zone)
 
     def _report(self, examination: Examination, start: _Start) -> ImportReport:
         suspicious = (*self.odd.all(), *examination.suspicious())

@@ -17,14 +17,14 @@ from polluxsim.logs.formats.base import (
     GPU,
     ONLY_GPUS,
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
 )
 from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, parsed, read_lines
@@ -60,7 +60,7 @@ class _Record(LogRow):
         return BadRowError(self.path, self.line, f"key {column!r} is not {allowed}", self.values.get(column, ""))
 
 
-def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
+def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped:
     submitted_key = "qtime" if row.has("qtime") else "ctime"
     for key in (submitted_key, "start", "end"):
         if not row.has(key):
@@ -69,7 +69,7 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
     for unit in units:
         number += unit.gpus * _amount(row, unit.resource)
     if number == 0:
-        return row.dropped(Reason.NO_GPU if units == ONLY_GPUS else "nothing of what --unit names")
+        return row.dropped(RowReason.NO_GPU if units == ONLY_GPUS else "nothing of what --unit names")
     if number > MAX_GPUS:
         raise row.error("Resource_List.ngpus", f"at most {MAX_GPUS:g}")
     submitted = row.instant(submitted_key)
@@ -77,9 +77,9 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
     end = row.instant("end")
     eligible = max(submitted, row.instant("etime")) if row.has("etime") else submitted
     if start == 0:
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
     return LogJob(
         place=row.place,
         job=row.name("job"),
@@ -159,7 +159,7 @@ def _status(row: _Record) -> JobStatus | None:
 class PbsFormat(Format):
     """Accounting logs of PBS, with one record on each line."""
 
-    def counting(self, units: tuple[Unit, ...]) -> PbsFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> PbsFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units)
 
@@ -190,7 +190,7 @@ PBS = PbsFormat(
     name="pbs",
     citation="accounting log of PBS Professional, OpenPBS or Torque",
     caveat="the GPUs of a job are those that it asked for",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=("application", "num_nodes", "queueing_delay", "time_limit", "partition", "eligibility_delay"),
     files="*.txt *.log 20??????",
 )

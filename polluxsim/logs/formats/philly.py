@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reason
+from polluxsim.logs.formats.base import Dropped, JobStatus, LogClock, LogJob, RowReason
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, counts_beside
 
 PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]
 
@@ -34,9 +34,9 @@ PHILLY = TableFormat(
     name="philly",
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0; philly.csv of Pollux's artifact, OSDI '21",
     caveat="only jobs that passed: the load of failed and killed jobs is missing",
-    layout=Layout(("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),
+    layout=TableLayout(("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),
     parse=_parse_csv,
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     time_zone="UTC",
     files="philly.csv",
     cluster_gpus=lambda _: PHILLY_GPUS,
@@ -96,8 +96,8 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     delay = None if start is None else start - submitted
     has_hole = any(attempt.duration is None for attempt in attempts)
     oddities = {
-        Reason.END_BEFORE_START: any(duration < 0 for _, duration in runs),
-        Reason.START_BEFORE_SUBMISSION: delay is not None and delay < 0,
+        RowReason.END_BEFORE_START: any(duration < 0 for _, duration in runs),
+        RowReason.START_BEFORE_SUBMISSION: delay is not None and delay < 0,
         "an attempt without start or end, not counted in the duration": has_hole,
         "attempts with different numbers of GPUs": len({gpus for gpus, _ in usable}) > 1,
     }
@@ -142,7 +142,7 @@ PHILLY_RAW = JsonFormat(
     parse=_parse_raw,
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0",
     caveat="num_gpus is from the first usable attempt, because the log has no requested GPUs",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "usable_attempts", "gpus_first", "gpus_max", "num_nodes",
         "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",

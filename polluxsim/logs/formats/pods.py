@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from polluxsim.logs.formats.base import (
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
     Place,
-    Reason,
-    Unit,
+    RowReason,
     gpus_together,
     oddities_of_times,
 )
@@ -75,7 +75,7 @@ class _Pod(NamedTuple):
     row: JsonRow
 
 
-def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
+def _pod(row: JsonRow, units: Sequence[CountedResource]) -> _Pod | Dropped:
     """Return a pod that ended, or drop the object."""
     reason = POD.differs(row)
     if reason:
@@ -89,10 +89,10 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
         return row.dropped(resources.why_none(units))
     starts, ends = _runs(status)
     if not starts:
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     phase = status.word("phase") or ""
     if phase == "Running" or not ends:
-        return row.dropped(Reason.NO_END)
+        return row.dropped(RowReason.NO_END)
     labels = metadata.child("labels")
     namespace = metadata.word("namespace")
     group = next((labels.text(label) for label in JOB_LABELS if labels.has(label)), None)
@@ -103,7 +103,7 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
     start = min(starts)
     end = max(ends)
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
     return _Pod(row.place, name, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
 
 
@@ -181,7 +181,7 @@ def _runs_of(pods: Sequence[_Pod]) -> Iterator[list[_Pod]]:
 class PodsFormat(Format):
     """Pods, of which several may be one job."""
 
-    def counting(self, units: tuple[Unit, ...]) -> PodsFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> PodsFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units)
 
@@ -229,7 +229,7 @@ PODS = PodsFormat(
     name="pods",
     citation="Pods of Kubernetes, kubectl get pods -A -o json",
     caveat="Kubernetes deletes pods some time after they end, so that older jobs are missing",
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     extras=(*EXTRAS, "num_nodes"),
     files="*.json",
 )

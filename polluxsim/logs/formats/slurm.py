@@ -13,16 +13,16 @@ from pathlib import Path
 from polluxsim.logs.formats.base import (
     CPU,
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
+    LogClock,
     LogJob,
-    Unit,
     as_gang,
     source_files,
 )
 from polluxsim.logs.formats.json_rows import is_json, json_rows
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, open_table, parsed, read_rows, row_of
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, open_table, parsed, read_rows, row_of
 from polluxsim.logs.formats.opening import open_log
 from polluxsim.logs.formats.slurm_jobs import JOB_ID, STATES, parse_job
 from polluxsim.logs.formats.slurm_json import sacct_cells
@@ -44,11 +44,11 @@ class SlurmFormat(TableFormat):
         """Return the format with the clock of one log: its times may state their offset from UTC."""
         super().for_source(source, columns)
         offset = _stated_offset(source_files(source, self.files))
-        return self if offset is None else replace(self, clock=Clock.ZONED, time_zone=offset)
+        return self if offset is None else replace(self, clock=LogClock.ZONED, time_zone=offset)
 
-    def counting(self, units: tuple[Unit, ...]) -> SlurmFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> SlurmFormat:
         """Return the format with other resources that count as GPUs."""
-        resources = (*RESOURCE_COLUMNS, *CPU_COLUMNS) if units == (Unit(CPU),) else RESOURCE_COLUMNS
+        resources = (*RESOURCE_COLUMNS, *CPU_COLUMNS) if units == (CountedResource(CPU),) else RESOURCE_COLUMNS
         columns = tuple(resources if group == RESOURCE_COLUMNS else group for group in self.layout.alternatives)
         layout = replace(self.layout, alternatives=columns)
         return replace(self, units=units, layout=layout, parse=partial(parse_job, units=units))
@@ -167,7 +167,7 @@ def _explain_header(cells: list[str]) -> str:
 SLURM = SlurmFormat(
     name="slurm",
     citation="Slurm accounting, sacct --parsable2",
-    layout=Layout(
+    layout=TableLayout(
         columns=("Submit", "State"),
         alternatives=(("JobID", "JobIDRaw"), RESOURCE_COLUMNS, ("ElapsedRaw", "Elapsed", "End")),
         delimiter="|",
@@ -177,7 +177,7 @@ SLURM = SlurmFormat(
         explain=_explain_header,
     ),
     parse=parse_job,
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "priority", "qos",
         "eligibility_delay", "gpus_per_task", "array_limit",

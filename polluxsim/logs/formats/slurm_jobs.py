@@ -10,12 +10,12 @@ from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     ENDED,
     ONLY_GPUS,
+    CountedResource,
     Dropped,
     JobStatus,
     LogJob,
     Place,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
 )
 from polluxsim.logs.formats.log_rows import LogRow
@@ -56,15 +56,15 @@ MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
 STEP = "job step, counted with its job"
 
 
-class Kind(NamedTuple):
+class RecurringValues(NamedTuple):
     """What the cells of a job say that are equal in many jobs."""
 
     status: JobStatus
     gpus: Gpus
-    request: Request
+    request: SlurmRequest
 
 
-def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
+def parse_job(row: LogRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJob | Dropped:
     """Return the job of a row of sacct, or why it is no job; `units` are what counts as GPUs."""
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
@@ -74,7 +74,7 @@ def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Droppe
         raise row.error(id_column, "a job id like 12, 12_3, 12+1 or a step like 12.batch")
     status = read_status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     gpus = held_gpus(row, units)
     if gpus.number == 0:
         return row.dropped(why_without_gpu(row, units))
@@ -83,8 +83,8 @@ def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Droppe
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     # A job that ran for no time and has an empty allocation never held GPUs.
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
-        return row.dropped(Reason.NEVER_RAN)
-    kind = Kind(status, gpus, REQUESTS.of(row))
+        return row.dropped(RowReason.NEVER_RAN)
+    kind = RecurringValues(status, gpus, REQUESTS.of(row))
     priority = row.within("Priority", 0, MAX_PRIORITY) if row.has("Priority") else None
     return job_of(
         row.place,
@@ -103,7 +103,7 @@ def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Droppe
 def job_of(  # noqa: PLR0913  (the values of one job)
     place: Place,
     job_id: str,
-    kind: Kind,
+    kind: RecurringValues,
     times: Times,
     duration: float,
     *,
@@ -118,7 +118,7 @@ def job_of(  # noqa: PLR0913  (the values of one job)
     submitted, eligible, start, end = times
     oddities = oddities_of_times(eligible, start, end, duration)
     if gpus.types > 1:
-        oddities = (*oddities, Reason.SEVERAL_TYPES)
+        oddities = (*oddities, RowReason.SEVERAL_TYPES)
     extras = (
         name,
         request.num_nodes,
@@ -207,7 +207,7 @@ def read_elapsed(text: str) -> float | None:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-class Request(NamedTuple):
+class SlurmRequest(NamedTuple):
     """What the cells of a job say that are equal in many jobs of a user."""
 
     user: str | None
@@ -219,10 +219,10 @@ class Request(NamedTuple):
     time_limit: float | None  # [s]
 
 
-def _read_request(row: LogRow) -> Request:
+def _read_request(row: LogRow) -> SlurmRequest:
     partition = row.word("Partition")
     restarts = row.optional_count("Restarts")
-    return Request(
+    return SlurmRequest(
         user=row.word("User"),
         tenant=row.word("Account") or partition,
         partition=partition,

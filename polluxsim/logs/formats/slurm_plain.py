@@ -15,15 +15,24 @@ from pathlib import Path
 
 from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import ONLY_GPUS, BadRowError, Dropped, JobStatus, LogJob, Place, Reason, Unit
-from polluxsim.logs.formats.log_rows import LogRow, Table, read_word, split_cells
+from polluxsim.logs.formats.base import (
+    ONLY_GPUS,
+    BadRowError,
+    CountedResource,
+    Dropped,
+    JobStatus,
+    LogJob,
+    Place,
+    RowReason,
+)
+from polluxsim.logs.formats.log_rows import LogRow, OpenTable, read_word, split_cells
 from polluxsim.logs.formats.slurm_jobs import (
     JOB_ID,
     MAX_PRIORITY,
     REQUEST_COLUMNS,
     REQUESTS,
     STEP,
-    Kind,
+    RecurringValues,
     job_of,
     read_elapsed,
     read_status,
@@ -45,7 +54,7 @@ NEEDED = ("State", "Submit", "Start")
 class PlainRows:
     """The rows of one table that have nothing odd."""
 
-    def __init__(self, path: Path, table: Table, zone: tzinfo | None, units: Sequence[Unit]) -> None:
+    def __init__(self, path: Path, table: OpenTable, zone: tzinfo | None, units: Sequence[CountedResource]) -> None:
         """`zone` is the zone of times that state none; `units` are what counts as GPUs."""
         header = table.header
         self._path = path
@@ -72,7 +81,7 @@ class PlainRows:
         if units != ONLY_GPUS:
             of_kind += CPU_COLUMNS
         self._cells_of_kind = itemgetter(*map(self._position, of_kind))
-        self._kinds = dict[str, Kind | str | None]()
+        self._kinds = dict[str, RecurringValues | str | None]()
 
     def _position(self, column: str) -> int:
         """Return the position of a column; that of the blank cell behind the row for a column that is absent."""
@@ -99,7 +108,7 @@ class PlainRows:
             return Dropped(Place(self._file, line), kind)
         return self._job(line, cells, kind, start)
 
-    def _job(self, line: int, cells: list[str], kind: Kind, start: float) -> LogJob | None:
+    def _job(self, line: int, cells: list[str], kind: RecurringValues, start: float) -> LogJob | None:
         """Return the job of a row with GPUs and a start; None if the row is not plain."""
         submit_text = cells[self._submit]
         eligible_text = cells[self._eligible]
@@ -133,7 +142,7 @@ class PlainRows:
             submit_line=cells[self._submit_line],
         )
 
-    def _kind(self, line: int, cells: list[str]) -> Kind | str | None:
+    def _kind(self, line: int, cells: list[str]) -> RecurringValues | str | None:
         """Return what the recurring cells say: a job, the reason why a row is no job, or None if they are odd."""
         # One long text is found faster than many short ones. No cell has the delimiter in it.
         recurring = self._layout.delimiter.join(self._cells_of_kind(cells))
@@ -145,14 +154,14 @@ class PlainRows:
             self._kinds[recurring] = kind
         return kind
 
-    def _read_kind(self, row: LogRow) -> Kind | str | None:
+    def _read_kind(self, row: LogRow) -> RecurringValues | str | None:
         try:
             status: JobStatus | None = read_status(row)
             if status is None:
-                return Reason.NEVER_RAN
+                return RowReason.NEVER_RAN
             gpus = held_gpus(row, self._units)
             if gpus.number == 0:
                 return why_without_gpu(row, self._units)
-            return Kind(status, gpus, REQUESTS.of(row))
+            return RecurringValues(status, gpus, REQUESTS.of(row))
         except BadRowError:
             return None

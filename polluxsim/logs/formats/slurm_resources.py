@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from polluxsim.logs.formats.base import CPU, GPU, ONLY_GPUS, Reason, Unit
+from polluxsim.logs.formats.base import CPU, GPU, ONLY_GPUS, CountedResource, RowReason
 from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow
 
 GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
@@ -61,7 +61,7 @@ class Gpus(NamedTuple):
     types: int = 0  # number of types
 
 
-def held_gpus(row: LogRow, units: Sequence[Unit]) -> Gpus:
+def held_gpus(row: LogRow, units: Sequence[CountedResource]) -> Gpus:
     """Return the GPUs of a job, with the other resources that count as GPUs."""
     if units == ONLY_GPUS:
         return _GPUS.of(row)
@@ -113,9 +113,9 @@ def _amounts(row: LogRow, column: str) -> dict[str, float]:
     return typed | untyped
 
 
-def why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
+def why_without_gpu(row: LogRow, units: Sequence[CountedResource]) -> str:
     """Return the reason to drop a job without GPUs, with the names of other accelerators that it holds."""
-    if Unit(CPU) in units:
+    if CountedResource(CPU) in units:
         return "no CPU"
     names = set[str]()
     for column in ("AllocTRES", "ReqTRES"):
@@ -124,7 +124,7 @@ def why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
             names |= {entry.partition("=")[0].partition(":")[0].strip() for entry in entries}
     others = sorted(name for name in names if name.startswith("gres/") and not name.startswith("gres/gpu"))
     if not others:
-        return Reason.NO_GPU
+        return RowReason.NO_GPU
     named = ", ".join(others)
     if set(others) <= set(SHARES):
         return f"only shares of a GPU: {named}; count them with --unit {GPU},{others[0]}*GPUS_OF_A_SHARE"

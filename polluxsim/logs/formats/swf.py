@@ -16,16 +16,25 @@ from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     CPU,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     source_files,
 )
-from polluxsim.logs.formats.log_rows import BLANK, MAX_GPUS, Layout, LogRow, TableFormat, parsed, read_lines, row_of
+from polluxsim.logs.formats.log_rows import (
+    BLANK,
+    MAX_GPUS,
+    LogRow,
+    TableFormat,
+    TableLayout,
+    parsed,
+    read_lines,
+    row_of,
+)
 
 COLUMNS = (
     "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
@@ -50,7 +59,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     wait = _known(row, "wait_time")
     if duration is None:
         is_started = wait is not None and status != CANCELLED
-        return row.dropped("ran for an unknown time" if is_started else Reason.NEVER_RAN)
+        return row.dropped("ran for an unknown time" if is_started else RowReason.NEVER_RAN)
     processors = _known(row, "allocated_processors", MAX_GPUS) or _known(row, "requested_processors", MAX_GPUS)
     if not processors:
         return row.dropped("no number of processors")
@@ -124,11 +133,11 @@ class SwfFormat(TableFormat):
             return self
         zone = comments.get("TimeZoneString", "")
         has_zone = zone in available_timezones()
-        return replace(self, begin=begin, clock=Clock.ZONED, time_zone=zone if has_zone else "UTC")
+        return replace(self, begin=begin, clock=LogClock.ZONED, time_zone=zone if has_zone else "UTC")
 
-    def counting(self, units: tuple[Unit, ...]) -> SwfFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> SwfFormat:
         """Return the format itself: it counts processors only."""
-        super().counting(self.units if units == (Unit(CPU),) else units)
+        super().counting(self.units if units == (CountedResource(CPU),) else units)
         return self
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
@@ -149,10 +158,10 @@ SWF = SwfFormat(
     name="swf",
     citation="a log in the Standard Workload Format, as the Parallel Workloads Archive has them",
     caveat="the numbers of GPUs are numbers of processors",
-    layout=Layout(COLUMNS, delimiter=BLANK, has_header=False, quoted=False),
+    layout=TableLayout(COLUMNS, delimiter=BLANK, has_header=False, quoted=False),
     parse=_parse,
     extras=("application", "queueing_delay", "time_limit", "partition"),
     files=FILES,
     cluster_gpus=_processors,
-    units=(Unit(CPU),),
+    units=(CountedResource(CPU),),
 )

@@ -16,25 +16,25 @@ from polluxsim.common.values import OneOf, check
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
     source_files,
 )
-from polluxsim.logs.formats.column_maps import KEYS, NEEDED, Source, parse_columns
+from polluxsim.logs.formats.column_maps import KEYS, NEEDED, ColumnSource, parse_columns
 from polluxsim.logs.formats.json_rows import is_json, read_objects
 from polluxsim.logs.formats.log_rows import (
     ANY_COLUMN,
     BLANK,
     MAX_GPUS,
-    Layout,
     LogRow,
+    TableLayout,
     parsed,
     read_lines,
     read_rows,
@@ -79,7 +79,7 @@ class _Mapped:
     """One row whose values are read by the keys of the map."""
 
     row: LogRow
-    columns: Mapping[str, Source]  # by key
+    columns: Mapping[str, ColumnSource]  # by key
     is_relative: bool  # whether times count from an unknown start
 
     def has(self, key: str) -> bool:
@@ -106,7 +106,7 @@ class _Mapped:
             raise self.row.error(source.column, f"a number from {low / factor:g} to {high / factor:g}")
         return number * factor
 
-    def _of_entries(self, source: Source) -> float:
+    def _of_entries(self, source: ColumnSource) -> float:
         """Return the sum of some entries of a list like 1=8,1002=2; an entry that is missing is 0.
 
         An entry like gres/gpu:a100=4 counts under the name before its type, unless the list has an entry without type.
@@ -199,18 +199,18 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
     status = mapped.status()
     is_number = mapped.has_status_of_unknown_meaning()
     if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status") and not is_number):
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     if gpus == 0:
-        return row.dropped(Reason.NO_GPU)
+        return row.dropped(RowReason.NO_GPU)
     if duration is None and start is not None and "end" in mapped.columns:
         if end is None:
-            return row.dropped(Reason.NO_END)
+            return row.dropped(RowReason.NO_END)
         if end < start:
-            return row.dropped(Reason.END_BEFORE_START)
+            return row.dropped(RowReason.END_BEFORE_START)
         duration = end - start
     oddities = list(oddities_of_times(eligible, start, end, duration or 0.0))
     if is_number:
-        oddities.append(Reason.STATUS_NUMBER)
+        oddities.append(RowReason.STATUS_NUMBER)
     return LogJob(
         place=row.place,
         job=mapped.word("job") or f"row-{row.line}",
@@ -282,7 +282,7 @@ class MappedTable(Format):
     A key that the map leaves out is read from the column of that name, if the table has this column.
     """
 
-    columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
+    columns: Mapping[str, ColumnSource] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
     is_numbered: bool = False  # whether the table has no header, and the columns have numbers from 1 on
     free_text: tuple[str, ...] = ()  # columns whose texts may have bytes that are not UTF-8
 
@@ -312,7 +312,7 @@ class MappedTable(Format):
                         f"--columns maps {key} to {column!r}, which is not a column of {path}; "
                         f"{allowed_among(column, names)}"
                     )
-        mapped = {key: Source(key) for key in KEYS if key in names} | mapped
+        mapped = {key: ColumnSource(key) for key in KEYS if key in names} | mapped
         missing = [key for key in NEEDED if key not in mapped]
         if missing:
             raise InvalidInputError(
@@ -332,18 +332,18 @@ class MappedTable(Format):
             clock=_clock(_rows(path, None, is_numbered, ANY_COLUMN), mapped["submit"]),
         )
 
-    def counting(self, units: tuple[Unit, ...]) -> MappedTable:
+    def counting(self, units: tuple[CountedResource, ...]) -> MappedTable:
         """Return the format with another word for what the column of the GPUs counts."""
         return replace(self, units=units)
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
-        rows = _rows(path, zone if self.clock is Clock.LOCAL else None, self.is_numbered, self.free_text)
+        rows = _rows(path, zone if self.clock is LogClock.LOCAL else None, self.is_numbered, self.free_text)
         for row in rows:
-            yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE)))
+            yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is LogClock.RELATIVE)))
 
 
-def _free_text(names: Sequence[str], mapped: Mapping[str, Source]) -> tuple[str, ...]:
+def _free_text(names: Sequence[str], mapped: Mapping[str, ColumnSource]) -> tuple[str, ...]:
     """Return the columns of a table from which nothing but a job's name or application is read."""
     needed = set[str]()
     for key, source in mapped.items():
@@ -352,7 +352,7 @@ def _free_text(names: Sequence[str], mapped: Mapping[str, Source]) -> tuple[str,
     return tuple(name for name in names if name not in needed)
 
 
-def _clock(rows: Iterable[LogRow | BadRowError], submit: Source) -> Clock:
+def _clock(rows: Iterable[LogRow | BadRowError], submit: ColumnSource) -> LogClock:
     """Return how a table writes its times, by the submission of the first row that has one."""
     for row in rows:
         if not isinstance(row, LogRow) or not row.has(submit.column):
@@ -360,9 +360,9 @@ def _clock(rows: Iterable[LogRow | BadRowError], submit: Source) -> Clock:
         text = row.values[submit.column]
         number = read_number(text)
         if number is not None:
-            return Clock.ZONED if number * submit.factor >= FIRST_EPOCH else Clock.RELATIVE
-        return Clock.LOCAL if read_time(text, None) is None else Clock.ZONED
-    return Clock.LOCAL
+            return LogClock.ZONED if number * submit.factor >= FIRST_EPOCH else LogClock.RELATIVE
+        return LogClock.LOCAL if read_time(text, None) is None else LogClock.ZONED
+    return LogClock.LOCAL
 
 
 def _rows(
@@ -382,12 +382,12 @@ def _rows(
         yield from _numbered_rows(path, zone)
         return
     delimiter = max(",\t|;", key=first.count) if isinstance(first, str) else ","
-    yield from read_rows(path, Layout((), delimiter=delimiter, free_text=free_text), zone)
+    yield from read_rows(path, TableLayout((), delimiter=delimiter, free_text=free_text), zone)
 
 
 def _numbered_rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table without a header. Lines that begin with ; or # are comments."""
-    layout: Layout | None = None
+    layout: TableLayout | None = None
     has_unknown_numbers = is_standard_workload_format(path)
     for line, text in read_lines(path):
         if isinstance(text, BadRowError):
@@ -399,7 +399,9 @@ def _numbered_rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowE
             delimiter = max(",\t|;", key=text.count)
             delimiter = delimiter if delimiter in text else BLANK
             width = len(text.split() if delimiter == BLANK else text.split(delimiter))
-            layout = Layout(tuple(str(number + 1) for number in range(width)), delimiter=delimiter, has_header=False)
+            layout = TableLayout(
+                tuple(str(number + 1) for number in range(width)), delimiter=delimiter, has_header=False
+            )
         row = row_of(path, line, text, layout, list(layout.columns), zone)
         if has_unknown_numbers and isinstance(row, LogRow):
             values = {name: "" if cell == UNKNOWN_IN_SWF else cell for name, cell in row.values.items()}
@@ -444,7 +446,7 @@ def _flat(path: Path, line: int, values: dict[str, object], zone: tzinfo | None)
 TABLE = MappedTable(
     name="table",
     citation="table of jobs with a map of columns",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "application", "num_nodes", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
         "priority", "qos", "eligibility_delay", "gpus_per_task",

@@ -93,9 +93,9 @@ def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
     for record in run.result.job_records:
         if record.application == LARGE_JOB and record.completion_time is not None:
             contention = contention_between(run.result, record.submit_time, record.completion_time)
-            of_job = phases(life_of(run, record, profiles), contention)
-            if len(of_job) == 3:
-                candidates.append(Chosen(record, of_job))
+            phases_of_job = phases(life_of(run, record, profiles), contention)
+            if len(phases_of_job) == 3:
+                candidates.append(Chosen(record, phases_of_job))
     return max(candidates, key=lambda chosen: chosen.phases["A"].length, default=None)
 
 
@@ -121,6 +121,7 @@ def phases(life: Life, contention: StepCurve) -> Mapping[str, Phase]:
     masks = {"A": quiet & (starts < first), "B": crowded, "C": quiet & (starts > last)}
     phases_by_name = {}
     for name, mask in masks.items():
+        # Times without GPUs have no batch size and no efficiency, so they count in no phase.
         weights = np.where(mask & (gpus > 0), lengths, 0.0)
         if weights.sum() > 0:
             phases_by_name[name] = Phase(
@@ -218,8 +219,10 @@ def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs)
 def _percentile(values: Array, share: float) -> float:
     """Return a percentile, linear between ranks; infinite if a neighbouring value is infinite."""
     upper = np.percentile(values, share, method="higher")
-    # Larger values, which may be infinite, do not matter.
-    return float(np.percentile(np.minimum(values, upper), share)) if np.isfinite(upper) else np.inf
+    if not np.isfinite(upper):
+        return np.inf
+    # Values above the upper neighbour do not matter. Infinite ones among them would make the interpolation NaN.
+    return float(np.percentile(np.minimum(values, upper), share))
 
 
 def times(jobs: pd.DataFrame) -> dict[str, float]:
@@ -270,9 +273,12 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     restarts = int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
     short = jobs["application"].isin(SHORT)
+    share_in_restarts = 0.0
+    if run_time:
+        share_in_restarts = float(jobs["restart_time"].sum()) / run_time
     values = {
         "time at one placement": run_time / max(restarts + started, 1),
-        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time if run_time else 0.0,
+        "share of run time in restarts": share_in_restarts,
         "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
     if restarts:
