@@ -82,7 +82,9 @@ def open_log(path: Path) -> Iterator[BinaryIO]:
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInputError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = type(error).__name__
+    if str(error):
+        reason = str(error).splitlines()[0]
     return InvalidInputError(f"{path}: the compressed data are damaged ({reason}); copy the file again")
 
 

@@ -68,14 +68,20 @@ def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped
     number = 0.0
     for unit in units:
         number += unit.gpus * _amount(row, unit.resource)
+    if number == 0 and units == ONLY_GPUS:
+        return row.dropped(RowReason.NO_GPU)
     if number == 0:
-        return row.dropped(RowReason.NO_GPU if units == ONLY_GPUS else "nothing of what --unit names")
+        return row.dropped("nothing of what --unit names")
     if number > MAX_GPUS:
         raise row.error("Resource_List.ngpus", f"at most {MAX_GPUS:g}")
     submitted = row.instant(submitted_key)
     start = row.instant("start")
     end = row.instant("end")
-    eligible = max(submitted, row.instant("etime")) if row.has("etime") else submitted
+    eligible = submitted
+    eligibility_delay = None
+    if row.has("etime"):
+        eligible = max(submitted, row.instant("etime"))
+        eligibility_delay = eligible - submitted
     if start == 0:
         return row.dropped(RowReason.NEVER_RAN)
     if end < start:
@@ -89,14 +95,14 @@ def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped
         user=row.word("user"),
         tenant=row.word("account") or row.word("project") or row.word("group"),
         status=_status(row),
-        attempts=row.count("run_count", at_least=1) if row.has("run_count") else None,
+        attempts=row.optional_count("run_count", at_least=1),
         extras=(
             row.word("jobname"),
-            _count(row, "Resource_List.nodect"),
+            row.optional_count("Resource_List.nodect"),
             start - eligible,
             _limit(row),
             row.word("queue"),
-            eligible - submitted if row.has("etime") else None,
+            eligibility_delay,
         ),
         oddities=oddities_of_times(eligible, start, end, end - start),
     )
@@ -105,34 +111,34 @@ def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped
 def _amount(row: _Record, resource: str) -> float:
     """Return how many GPUs, CPUs or pieces of another resource a job asked for."""
     name = {GPU: "ngpus", CPU: "ncpus"}.get(resource, resource)
-    total = _count(row, f"Resource_List.{name}")
+    total = row.optional_count(f"Resource_List.{name}")
     if total is not None:
         return total
     if row.has("Resource_List.select"):
-        return _sum_of_chunks(row, "Resource_List.select", (name,))
-    # Torque writes nodes=2:ppn=8:gpus=4.
+        return _sum_of_chunks(row, "Resource_List.select", name)
+    # Torque has names of its own, and writes nodes=2:ppn=8:gpus=4.
     if row.has("Resource_List.nodes"):
-        return _sum_of_chunks(row, "Resource_List.nodes", {GPU: ("gpus",), CPU: ("ppn",)}.get(resource, (name,)))
+        name_in_torque = {GPU: "gpus", CPU: "ppn"}.get(resource, resource)
+        return _sum_of_chunks(row, "Resource_List.nodes", name_in_torque)
     return 0.0
 
 
-def _sum_of_chunks(row: _Record, key: str, names: tuple[str, ...]) -> float:
+def _sum_of_chunks(row: _Record, key: str, resource: str) -> float:
     """Return the sum of a resource over chunks like 2:ncpus=8:ngpus=4+1:ncpus=1, each with its number of copies."""
     total = 0.0
     for chunk in row.values[key].strip('"').split("+"):
         parts = chunk.split(":")
-        copies = int(parts[0]) if parts[0].isdigit() else 1
+        copies = 1
+        if parts[0].isdigit():  # Torque may have the name of a node in its place
+            copies = int(parts[0])
         for part in parts:
             name, equals, number = part.partition("=")
-            if equals and name in names:
-                if not number.isdigit():
-                    raise row.error(key, f"a list of chunks with whole numbers of {name}")
-                total += copies * int(number)
+            if not equals or name != resource:
+                continue
+            if not number.isdigit():
+                raise row.error(key, f"a list of chunks with whole numbers of {name}")
+            total += copies * int(number)
     return total
-
-
-def _count(row: _Record, key: str) -> int | None:
-    return row.count(key) if row.has(key) else None
 
 
 def _limit(row: _Record) -> float | None:
@@ -152,7 +158,9 @@ def _status(row: _Record) -> JobStatus | None:
     status = int(row.within("Exit_status", -1000, 1000))
     if status == 0:
         return JobStatus.COMPLETED
-    return JobStatus.CANCELLED if status >= KILLED_BY_SIGNAL else JobStatus.FAILED
+    if status >= KILLED_BY_SIGNAL:
+        return JobStatus.CANCELLED
+    return JobStatus.FAILED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,10 @@ PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et
 def _parse_csv(row: LogRow) -> LogJob:
     duration = row.seconds("duration")
     num_gpus = row.within("num_gpus", 1, 1e6)
-    same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
+    gpu_time = row.within("gpu_time", 0, 1e17)
+    oddities: tuple[str, ...] = ()
+    if not math.isclose(gpu_time, duration * num_gpus, abs_tol=1.0):
+        oddities = ("gpu_time is not duration · num_gpus",)
     return LogJob(
         place=row.place,
         # The file has no job names.
@@ -26,7 +29,7 @@ def _parse_csv(row: LogRow) -> LogJob:
         num_gpus=num_gpus,
         tenant=row.word("cluster"),
         status=JobStatus.COMPLETED,
-        oddities=() if same else ("gpu_time is not duration · num_gpus",),
+        oddities=oddities,
     )
 
 
@@ -57,17 +60,18 @@ class _Attempt(NamedTuple):
     @property
     def duration(self) -> float | None:
         """Return the run time [s]: None if a time is missing, negative if the attempt ended before it started."""
-        return None if self.start is None or self.end is None else self.end - self.start
+        if self.start is None or self.end is None:
+            return None
+        return self.end - self.start
 
 
 def _attempt(row: JsonRow) -> _Attempt:
-    gpus = [(server.text("ip"), _length(server, "gpus")) for server in row.children("detail", is_required=True)]
-    return _Attempt(
-        start=row.time("start_time"),
-        end=row.time("end_time"),
-        num_gpus=sum(count for _, count in gpus),
-        num_servers=len({server for server, _ in gpus}),
-    )
+    num_gpus = 0
+    servers = set[str]()  # an attempt may list a server twice
+    for server in row.children("detail", is_required=True):
+        servers.add(server.text("ip"))
+        num_gpus += _length(server, "gpus")
+    return _Attempt(row.time("start_time"), row.time("end_time"), num_gpus, len(servers))
 
 
 def _length(row: JsonRow, key: str) -> int:
@@ -85,22 +89,38 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     status = row.one_of("status", STATUSES)
     submitted = row.time("submitted_time")
     attempts = list(map(_attempt, row.children("attempts", is_required=True)))
-    runs = [(attempt.num_gpus, attempt.duration or 0.0) for attempt in attempts]
-    usable = [(gpus, duration) for gpus, duration in runs if gpus > 0 and duration > 0]
     if submitted is None:
         return row.dropped("no submission time")
+    usable = []  # GPUs and duration [s] of the attempts that held GPUs for a known time
+    has_hole = False
+    ends_before_start = False
+    for attempt in attempts:
+        duration = attempt.duration
+        if duration is None:
+            has_hole = True
+        elif duration < 0:
+            ends_before_start = True
+        elif duration > 0 and attempt.num_gpus > 0:
+            usable.append((attempt.num_gpus, duration))
     if not usable:
         return row.dropped(_why_unusable(attempts))
     start = attempts[0].start
     end = attempts[-1].end
-    delay = None if start is None else start - submitted
-    has_hole = any(attempt.duration is None for attempt in attempts)
-    oddities = {
-        RowReason.END_BEFORE_START: any(duration < 0 for _, duration in runs),
-        RowReason.START_BEFORE_SUBMISSION: delay is not None and delay < 0,
-        "an attempt without start or end, not counted in the duration": has_hole,
-        "attempts with different numbers of GPUs": len({gpus for gpus, _ in usable}) > 1,
-    }
+    delay = None
+    if start is not None:
+        delay = start - submitted
+    elapsed = None
+    if start is not None and end is not None:
+        elapsed = end - start
+    oddities = list[str]()
+    if ends_before_start:
+        oddities.append(RowReason.END_BEFORE_START)
+    if delay is not None and delay < 0:
+        oddities.append(RowReason.START_BEFORE_SUBMISSION)
+    if has_hole:
+        oddities.append("an attempt without start or end, not counted in the duration")
+    if len({gpus for gpus, _ in usable}) > 1:
+        oddities.append("attempts with different numbers of GPUs")
     return LogJob(
         place=row.place,
         job=job_id,
@@ -114,16 +134,16 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
         extras=(
             len(usable),
             attempts[0].num_gpus,
-            max(gpus for gpus, _ in runs),
+            max(attempt.num_gpus for attempt in attempts),
             attempts[0].num_servers,
-            None if start is None or end is None else end - start,
+            elapsed,
             sum(gpus * duration for gpus, duration in usable),
             delay,
             has_hole,
             # The artifact's `philly.csv` has the passed jobs without a hole.
             status is JobStatus.COMPLETED and not has_hole,
         ),
-        oddities=tuple(oddity for oddity, is_found in oddities.items() if is_found),
+        oddities=tuple(oddities),
     )
 
 

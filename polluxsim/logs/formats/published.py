@@ -24,14 +24,18 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
         return RowReason.NO_GPU
     if not row.has("start_time"):
         return RowReason.NEVER_RAN
-    return RowReason.NO_END if needs_end and not row.has("end_time") else ""
+    if needs_end and not row.has("end_time"):
+        return RowReason.NO_END
+    return ""
 
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
     """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
     submitted = row.time("submit_time")
     start = row.time("start_time")
-    end = row.time("end_time") if row.has("end_time") else None
+    end = None
+    if row.has("end_time"):
+        end = row.time("end_time")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -59,7 +63,9 @@ def _parse_kalos(row: LogRow) -> LogJob | Dropped:
         return row.dropped(reason)
     row.seconds("duration")  # only checked: it counts from the submission, and the time on GPUs from the start
     duration = row.time("end_time") - row.time("start_time")
-    return row.dropped(RowReason.END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
+    if duration < 0:
+        return row.dropped(RowReason.END_BEFORE_START)
+    return _ended_job(row, duration, (row.word("type"),))
 
 
 SEREN = TableFormat(

@@ -57,7 +57,7 @@ STEP = "job step, counted with its job"
 
 
 class RecurringValues(NamedTuple):
-    """What the cells of a job say that are equal in many jobs."""
+    """Values of a job from the cells that are equal in many jobs, so that equal cells are read once."""
 
     status: JobStatus
     gpus: Gpus
@@ -73,7 +73,8 @@ def parse_job(row: LogRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJ
     if not JOB_ID.fullmatch(job_id):
         raise row.error(id_column, "a job id like 12, 12_3, 12+1 or a step like 12.batch")
     status = read_status(row)
-    if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
+    has_no_start = "Start" in row.values and not row.has("Start")
+    if status is None or has_no_start or "[" in job_id:  # a bracket is the waiting rest of an array
         return row.dropped(RowReason.NEVER_RAN)
     gpus = held_gpus(row, units)
     if gpus.number == 0:
@@ -81,29 +82,32 @@ def parse_job(row: LogRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJ
     times, duration = _times(row)
     if duration is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
-    # A job that ran for no time and has an empty allocation never held GPUs.
-    if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
+    # Its requested GPUs count as held, but without an allocation and a duration it never held any.
+    if duration == 0 and _has_empty_allocation(row):
         return row.dropped(RowReason.NEVER_RAN)
-    kind = RecurringValues(status, gpus, REQUESTS.of(row))
-    priority = row.within("Priority", 0, MAX_PRIORITY) if row.has("Priority") else None
     return job_of(
         row.place,
         job_id,
-        kind,
+        RecurringValues(status, gpus, REQUESTS.of(row)),
         times,
         duration,
         name=row.word("JobName"),
         has_eligible=row.has("Eligible"),
-        priority=priority,
+        priority=row.optional_within("Priority", 0, MAX_PRIORITY),
         submit_line=row.values.get("SubmitLine", ""),
         array_limit=row.optional_count(ARRAY_LIMIT, at_least=1),
     )
 
 
+def _has_empty_allocation(row: LogRow) -> bool:
+    """Return whether a list of the resources that a job held is there and empty."""
+    return any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES"))
+
+
 def job_of(  # noqa: PLR0913  (the values of one job)
     place: Place,
     job_id: str,
-    kind: RecurringValues,
+    recurring: RecurringValues,
     times: Times,
     duration: float,
     *,
@@ -114,21 +118,27 @@ def job_of(  # noqa: PLR0913  (the values of one job)
     array_limit: int | None = None,
 ) -> LogJob:
     """Return the job with the values of the cells of a row; `times` are in order, or no other reading puts them so."""
-    status, gpus, request = kind
+    status, gpus, request = recurring
     submitted, eligible, start, end = times
     oddities = oddities_of_times(eligible, start, end, duration)
     if gpus.types > 1:
         oddities = (*oddities, RowReason.SEVERAL_TYPES)
+    queueing_delay = None
+    if start is not None:
+        queueing_delay = start - eligible
+    eligibility_delay = None
+    if has_eligible:
+        eligibility_delay = eligible - submitted
     extras = (
         name,
         request.num_nodes,
-        None if start is None else start - eligible,
+        queueing_delay,
         request.time_limit,
         request.partition,
         gpus.type,
         priority,
         request.qos,
-        eligible - submitted if has_eligible else None,
+        eligibility_delay,
         _gpus_per_task(submit_line, gpus.number, request.num_nodes),
         array_limit,
     )
@@ -165,10 +175,15 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
     start = row.optional_moment("Start")
     end = row.optional_moment("End")
     duration = _duration(row, start, end)
-    times = Times(submitted, submitted if eligible is None else max(submitted, eligible), start, end)
+    eligible_column = "Eligible"
+    if eligible is None:
+        eligible = submitted
+        eligible_column = "Submit"
+    times = Times(submitted, max(submitted, eligible), start, end)
     if times.agree(duration):
         return times, duration
-    columns = ["Submit", "Submit" if eligible is None else "Eligible"]
+    # The hour that a clock repeats in autumn: read each time again, with both of its instants.
+    columns = ["Submit", eligible_column]
     if start is not None:
         columns.append("Start")
     if end is not None:
@@ -179,11 +194,14 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
+    """Return how long a job ran [s]; None if neither a duration nor a start and a later end is known."""
     if row.has("ElapsedRaw"):
         return row.seconds("ElapsedRaw")
     if row.has("Elapsed"):
         return _elapsed(row, "Elapsed")
-    return end - start if start is not None and end is not None and end >= start else None
+    if start is None or end is None or end < start:
+        return None
+    return end - start
 
 
 def _elapsed(row: LogRow, column: str) -> float:
@@ -208,7 +226,7 @@ def read_elapsed(text: str) -> float | None:
 
 
 class SlurmRequest(NamedTuple):
-    """What the cells of a job say that are equal in many jobs of a user."""
+    """Who requested a job, and with what; the cells of it are equal in many jobs of a user."""
 
     user: str | None
     tenant: str | None
@@ -221,13 +239,15 @@ class SlurmRequest(NamedTuple):
 
 def _read_request(row: LogRow) -> SlurmRequest:
     partition = row.word("Partition")
-    restarts = row.optional_count("Restarts")
+    attempts = row.optional_count("Restarts")
+    if attempts is not None:
+        attempts += 1  # the first start is no restart
     return SlurmRequest(
         user=row.word("User"),
         tenant=row.word("Account") or partition,
         partition=partition,
         qos=row.word("QOS"),
-        attempts=None if restarts is None else restarts + 1,
+        attempts=attempts,
         num_nodes=row.optional_count("NNodes", at_least=1),
         time_limit=_time_limit(row),
     )
