@@ -68,6 +68,7 @@ class SyncTimes:
         alphas = self.alpha_node
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)
+        # More nodes never take less time, whatever the noise of the last knots.
         slope = max((alphas[-1] - alphas[0]) / (nodes[-1] - nodes[0]), 0.0)
         return alphas[-1] + slope * (num_nodes - nodes[-1])
 
@@ -233,6 +234,7 @@ SIGNIFICANT_DIGITS = 4  # of every figure of a card
 
 def rounded_figure(x: float, digits: int = SIGNIFICANT_DIGITS) -> float:
     """Return a number rounded to `digits` significant digits."""
+    # By its text: scaling by a power of ten would leave further digits.
     return float(f"{x:.{digits - 1}e}")
 
 

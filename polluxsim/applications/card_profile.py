@@ -62,6 +62,7 @@ class CardProfile:
 
     card: Card
     other_type: str | None = None
+    # Policies ask for the same values in every round, and computing one takes many steps in Python.
     _known_totals: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -178,10 +179,12 @@ class CardProfile:
         """Return the optimiser steps from the start of an epoch to the end of training."""
         scale = batch_size / self.application.init_batch_size
         epochs = range(first_epoch, self.application.num_epochs)
+        # An optimiser step makes a progress of `gain` M0-steps, so the steps of an epoch are its work over the gain.
         inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
         return self.card.work / self.application.num_epochs * sum(inverse_gains)
 
     def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time by the figures of the card; the arguments are checked."""
         card = self.card
         num_replicas = sum(gpus_by_node)
         if self.other_type is not None:
@@ -202,6 +205,7 @@ class CardProfile:
         return StepTime(step, max(step - grad, 0.0))
 
     def _check_step(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> None:
+        """Raise ProfileRangeError or DoesNotFitError, as `step_time` does."""
         limits = self.application
         if not gpus_by_node or min(gpus_by_node) < 1:
             problem = f"a placement has {gpus_by_node} GPUs on its nodes, must have 1 or more on each"

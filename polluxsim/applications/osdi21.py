@@ -146,6 +146,7 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
 
 
 def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
+    """Read the profile of an application. Limits that its description leaves out are those of the measurements."""
     placements = read_placements(folder / PLACEMENTS)
     scalability = _read_scalability(folder / SCALABILITY)
     validations = _read_validations(folder, described.num_epochs)
@@ -207,6 +208,7 @@ def _distinct(path: Path, rows: Sequence[tuple[int, _RowT]], num_keys: int) -> l
 
 
 def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]]:
+    """Read the trainings of an application, by rising batch size [examples]."""
     runs = {}
     for path in folder.glob("validation-*.csv"):
         size = path.stem.removeprefix("validation-")
@@ -219,6 +221,7 @@ def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]
 
 
 def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
+    """Read the epochs of a training at one batch size. The progress, which is the work that is done, must rise."""
     rows = []
     reached = 0.0
     for row in read_rows(path, VALIDATION_COLUMNS):

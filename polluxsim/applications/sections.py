@@ -115,7 +115,7 @@ class Section:
         return tuple(table)
 
     def finish(self) -> None:
-        """Raise an InvalidInputError if the mapping has a key that was not read."""
+        """Raise an InvalidInputError if the mapping has a key that was not read, like a misspelt optional key."""
         for key, node in self.nodes.items():
             if key not in self._asked:
                 problem = f"key {key!r} is unknown, must be {one_of(key, sorted(self._asked))}"
@@ -157,6 +157,7 @@ def read_section(path: Path) -> Section:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):  # a few aliases can expand to a very large value
                 raise bad_line(path, _line(event), "the file has an alias (*); write out the value")
+        # Nodes, and not their values, because only nodes know their lines.
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = 1

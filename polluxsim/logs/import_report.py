@@ -136,6 +136,7 @@ def as_text(report: ImportReport) -> str:
 
 
 def _lines(report: ImportReport) -> Iterator[str]:
+    """Yield the lines of a report, section by section."""
     yield f"{report.source} -> {report.destination}"
     yield f"{report.format}: {report.citation}"
     if report.caveat:
@@ -172,6 +173,7 @@ def _lines(report: ImportReport) -> Iterator[str]:
 
 
 def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
+    """Yield the number of all findings, and a line for each kind; nothing without findings."""
     if tallies:
         yield f"{title:<14}{sum(tally.count for tally in tallies):>10,}"
         yield from _tallies(tallies)
@@ -202,6 +204,7 @@ def _places(tally: Tally) -> str:
 
 
 def _clock(report: ImportReport) -> str:
+    """Return what the times of the log are, and the instant of second 0."""
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
     zone = report.time_zone
@@ -226,6 +229,7 @@ def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
 
 
 def _gpu_counts(report: ImportReport) -> Iterator[str]:
+    """Yield a line with a bar for each number of GPUs."""
     # The most frequent numbers have a line each, in rising order.
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
@@ -239,6 +243,7 @@ def _gpu_counts(report: ImportReport) -> Iterator[str]:
 
 
 def _gpu_types(report: ImportReport) -> Iterator[str]:
+    """Yield a line for each type in the log, with the types that a replay takes it for."""
     for item in report.gpu_types[:MAX_LINES]:
         names_in_replay = []
         for name in item.known_as:
@@ -254,6 +259,7 @@ def _gpu_types(report: ImportReport) -> Iterator[str]:
 
 
 def _load(report: ImportReport) -> Iterator[str]:
+    """Yield the work of all jobs, and a line with a bar for each run of days."""
     unit = f"{report.unit.removesuffix('s')} h"
     digits = 0
     if report.total_gpu_hours < FEW_HOURS:

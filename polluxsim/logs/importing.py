@@ -411,6 +411,7 @@ class _Import:
         return str(self.zone)
 
     def _report(self, examination: Examination, start: _Start) -> ImportReport:
+        """Return the report on the jobs that are written and on the rows that are not."""
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR

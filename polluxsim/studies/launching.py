@@ -371,6 +371,7 @@ class ExecutorWorkers:
 
 def attempt(spec: RunSpec, folder: Path, modules: str) -> Exception | None:
     """Make one run, perhaps on another machine, and return its error. `modules` is the folder of the user's modules."""
+    # At the end, so that a file of the user does not hide an installed module of the same name.
     if modules not in sys.path:
         sys.path.append(modules)
     try:
@@ -430,6 +431,7 @@ class _Ray:
         import ray  # noqa: PLC0415  (slow to load, installed for Ray only)
 
         self._ray: Any = ray
+        # Each run has one core, as in the processes of `LocalWorkers`.
         threads = {"runtime_env": {"env_vars": dict.fromkeys(ONE_THREAD, "1")}}
         self._init = {**threads, **settings["init"]}
         self._remote = settings["remote"]

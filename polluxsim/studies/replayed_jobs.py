@@ -73,6 +73,7 @@ def read_replay(folder: Path, gpus: int) -> Replay:
 def in_common(replays: Iterable[Replay]) -> list[str]:
     """Return the jobs that complete in all of some replays, in the order of their names. There must be a replay."""
     complete = [set(replay.waits) for replay in replays]
+    # Sorted, because the order of a set of texts differs from process to process, and resamples depend on the order.
     return sorted(set.intersection(*complete))
 
 

@@ -187,32 +187,14 @@ def size(request: SizeRequest) -> SizeAnswer:
         owner = Owner(request.user, request.qos)
         owner.check(part.jobs.values(), request.partition)
     with Levels(target, request.runs(log), seeds, Path(request.folder), request.workers, owner).running() as metric:
-        estimate = metric.estimate
-        first = metric.first_possible(levels)
-        levels = levels[first:]
-
-        def value_meets(level: float) -> bool:
-            return target.is_met(estimate(level).value)
-
-        def end_meets(end: str, level: float) -> bool:
-            """Return whether an end of the interval meets the target, or the value without an interval."""
-            bound = getattr(estimate(level), end)
-            if bound is None:
-                bound = estimate(level).value
-            return target.is_met(bound)
-
-        answer = hardest(levels, value_meets, easier_upwards=upwards)
-        has_intervals = any(estimate(level).high is not None for level in metric.measured)
-        ends = None
-        if answer is not None and has_intervals:
-            # The interval of a level is where the interval of the metric contains the target. Both searches reuse the
-            # levels that the first one ran.
-            low = hardest(levels, partial(end_meets, "low"), easier_upwards=upwards)
-            high = hardest(levels, partial(end_meets, "high"), easier_upwards=upwards)
-            ends = (low, high)
+        index_of_first = metric.first_possible(levels)
+        possible_levels = levels[index_of_first:]
+        answer, ends = _searched(metric, target, possible_levels, easier_upwards=upwards)
         metric.write_table()
-    same_seeds = request.seeds > 1 and not metric.seeds_matter
-    curve = {level: estimate(level) for level in sorted(metric.measured)}
+    first = None
+    if index_of_first > 0:
+        first = possible_levels[0]
+    curve = {level: metric.estimate(level) for level in sorted(metric.measured)}
     return SizeAnswer(
         target,
         curve,
@@ -221,13 +203,40 @@ def size(request: SizeRequest) -> SizeAnswer:
         ends,
         request.existing,
         metric.engine,
-        same_seeds,
-        request.seeds,
-        {level: metric.facts[level] for level in curve},
-        levels[0] if first else None,
-        metric.too_short,
-        about_log,
+        same_seeds=request.seeds > 1 and not metric.seeds_matter,
+        num_seeds=request.seeds,
+        facts={level: metric.facts[level] for level in curve},
+        first=first,
+        too_short=metric.too_short,
+        about_log=about_log,
     )
+
+
+def _searched(
+    metric: Levels, target: Target, levels: Sequence[float], *, easier_upwards: bool
+) -> tuple[float | None, tuple[float | None, float | None] | None]:
+    """Return the hardest level that meets a target, and the ends of its 95 % interval, as `SizeAnswer` has them."""
+
+    def value_meets(level: float) -> bool:
+        return target.is_met(metric.estimate(level).value)
+
+    def end_meets(end: str, level: float) -> bool:
+        """Return whether an end of the interval meets the target, or the value without an interval."""
+        estimate = metric.estimate(level)
+        bound = getattr(estimate, end)
+        if bound is None:
+            bound = estimate.value
+        return target.is_met(bound)
+
+    answer = hardest(levels, value_meets, easier_upwards=easier_upwards)
+    has_intervals = any(metric.estimate(level).high is not None for level in metric.measured)
+    if answer is None or not has_intervals:
+        return answer, None
+    # The interval of a level is where the interval of the metric contains the target. These searches reuse the levels
+    # that the first one ran.
+    low = hardest(levels, partial(end_meets, "low"), easier_upwards=easier_upwards)
+    high = hardest(levels, partial(end_meets, "high"), easier_upwards=easier_upwards)
+    return answer, (low, high)
 
 
 class Levels:

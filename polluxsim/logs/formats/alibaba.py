@@ -59,6 +59,7 @@ OPENB_PHASES = {
 
 
 def _parse_pai(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a task, submitted at its start, or why the task is no job."""
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
     per_instance = (row.optional_within("plan_gpu", 0, 1e6) or 0.0) / PERCENT
@@ -187,6 +188,7 @@ def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
 
 
 def _parse_openb(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a pod, or why the pod is no job."""
     status = row.one_of("pod_phase", OPENB_PHASES)
     num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:

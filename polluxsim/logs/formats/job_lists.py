@@ -26,6 +26,7 @@ SHOCKWAVE_COLUMNS = (*GAVEL_COLUMNS[:7], "mode", "priority_weight", "slo", "dura
 
 
 def _parse_sia(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row, without a duration, because the list states work only."""
     num_gpus = row.count("num_replicas")
     if num_gpus == 0:
         return row.dropped("no GPU")
@@ -71,6 +72,7 @@ MILLISECONDS = "iteration_time"
 
 
 def _parse_tiresias(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of Tiresias' list, or of Muri's, which has times in milliseconds."""
     num_gpus = row.count("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")

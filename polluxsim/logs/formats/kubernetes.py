@@ -292,10 +292,16 @@ class _VolcanoJob(NamedTuple):
     start: float | None  # first start [s since 1970-01-01 UTC]
     duration: float | None  # from the first start to the end [s]
     status: JobStatus | None
-    retries: int | None
+    attempts: int | None
     resources: Resources  # of the pods that ran, as far as the Job states them
     pods: tuple[Resources, ...]  # the resources of one pod of each task
     is_elastic: bool  # whether the Job asks for more pods than it needs at least
+
+    def wait_since(self, submitted: float) -> float | None:
+        """Return the time from a submission [s since 1970-01-01 UTC] to the first start [s]."""
+        if self.start is None:
+            return None
+        return self.start - submitted
 
 
 NO_VOLCANO_JOB = _VolcanoJob(None, None, None, None, NOTHING, (), is_elastic=False)
@@ -361,7 +367,7 @@ def _volcano_job(spec: JsonRow, status: JsonRow) -> _VolcanoJob:
         start=start,
         duration=duration,
         status=job_status,
-        retries=status.optional_count("retryCount") or 0,
+        attempts=1 + (status.optional_count("retryCount") or 0),
         resources=_of_tasks(spec, status),
         pods=tuple(of_pod(task.child("template").child("spec")) for task in spec.children("tasks")),
         is_elastic=spec.has("minAvailable") and spec.count("minAvailable") < _num_pods(spec),
@@ -429,14 +435,8 @@ def _parse_volcano(
     submitted = instant(metadata, "creationTimestamp")
     class_name = spec.word("priorityClassName")
     status = job.status
-    if job is NO_VOLCANO_JOB and phase == "Running":
+    if job is NO_VOLCANO_JOB and phase == "Running":  # nothing else is known
         status = JobStatus.RUNNING
-    attempts = None
-    if job.retries is not None:
-        attempts = job.retries + 1
-    queueing_delay = None
-    if job.start is not None:
-        queueing_delay = job.start - submitted
     oddities = list(oddities_of_times(submitted, job.start, None, 0.0))
     if has_minimum_only:
         oddities.append(MINIMUM_ONLY)
@@ -448,13 +448,13 @@ def _parse_volcano(
         num_gpus=num_gpus,
         tenant=metadata.word("namespace"),
         status=status,
-        attempts=attempts,
+        attempts=job.attempts,
         extras=extras_of(
             application=owner,
             num_instances=spec.optional_count("minMember"),
             cpus=resources.cpus,
             memory=resources.memory,
-            queueing_delay=queueing_delay,
+            queueing_delay=job.wait_since(submitted),
             partition=spec.word("queue"),
             priority=priorities.get(class_name or ""),
             qos=class_name,

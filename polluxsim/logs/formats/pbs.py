@@ -61,6 +61,7 @@ class _Record(LogRow):
 
 
 def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped:
+    """Return the job of the record of an end, or why it is none. The wait begins when the job could start."""
     submitted_key = "qtime" if row.has("qtime") else "ctime"
     for key in (submitted_key, "start", "end"):
         if not row.has(key):
@@ -177,6 +178,7 @@ class PbsFormat(Format):
             if isinstance(text, BadRowError):
                 yield text
                 continue
+            # The message may have semicolons too.
             parts = text.split(";", 3)
             if len(parts) != 4:
                 yield BadRowError(path, line, "a record must be time;type;job;message", text)

@@ -14,6 +14,7 @@ PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et
 
 
 def _parse_csv(row: LogRow) -> LogJob:
+    """Return the job of a row of philly.csv, which has only jobs that passed."""
     duration = row.seconds("duration")
     num_gpus = row.within("num_gpus", 1, 1e6)
     gpu_time = row.within("gpu_time", 0, 1e17)
@@ -66,6 +67,7 @@ class _Attempt(NamedTuple):
 
 
 def _attempt(row: JsonRow) -> _Attempt:
+    """Return an attempt, with the GPUs of all its servers."""
     num_gpus = 0
     servers = set[str]()  # an attempt may list a server twice
     for server in row.children("detail", is_required=True):
@@ -91,18 +93,14 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     attempts = list(map(_attempt, row.children("attempts", is_required=True)))
     if submitted is None:
         return row.dropped("no submission time")
-    usable = []  # GPUs and duration [s] of the attempts that held GPUs for a known time
-    has_hole = False
-    ends_before_start = False
+    gpus_of_usable = []  # of the attempts that held GPUs for a known time
+    durations_of_usable = []  # [s]
     for attempt in attempts:
         duration = attempt.duration
-        if duration is None:
-            has_hole = True
-        elif duration < 0:
-            ends_before_start = True
-        elif duration > 0 and attempt.num_gpus > 0:
-            usable.append((attempt.num_gpus, duration))
-    if not usable:
+        if attempt.num_gpus > 0 and duration is not None and duration > 0:
+            gpus_of_usable.append(attempt.num_gpus)
+            durations_of_usable.append(duration)
+    if not durations_of_usable:
         return row.dropped(_why_unusable(attempts))
     start = attempts[0].start
     end = attempts[-1].end
@@ -112,32 +110,33 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     elapsed = None
     if start is not None and end is not None:
         elapsed = end - start
+    has_hole = any(attempt.duration is None for attempt in attempts)
     oddities = list[str]()
-    if ends_before_start:
+    if any(attempt.duration is not None and attempt.duration < 0 for attempt in attempts):
         oddities.append(RowReason.END_BEFORE_START)
     if delay is not None and delay < 0:
         oddities.append(RowReason.START_BEFORE_SUBMISSION)
     if has_hole:
         oddities.append("an attempt without start or end, not counted in the duration")
-    if len({gpus for gpus, _ in usable}) > 1:
+    if len(set(gpus_of_usable)) > 1:
         oddities.append("attempts with different numbers of GPUs")
     return LogJob(
         place=row.place,
         job=job_id,
         submitted=submitted,
-        duration=sum(duration for _, duration in usable),
-        num_gpus=usable[0][0],
+        duration=sum(durations_of_usable),  # without the pauses between attempts, in which the job held no GPUs
+        num_gpus=gpus_of_usable[0],
         user=user,
         tenant=tenant,
         status=status,
         attempts=len(attempts),
         extras=(
-            len(usable),
+            len(durations_of_usable),
             attempts[0].num_gpus,
             max(attempt.num_gpus for attempt in attempts),
             attempts[0].num_servers,
             elapsed,
-            sum(gpus * duration for gpus, duration in usable),
+            sum(gpus * duration for gpus, duration in zip(gpus_of_usable, durations_of_usable, strict=True)),
             delay,
             has_hole,
             # The artifact's `philly.csv` has the passed jobs without a hole.

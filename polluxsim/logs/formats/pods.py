@@ -217,7 +217,7 @@ class PodsFormat(Format):
             key = pod.name, pod.created
             if key in pods:
                 yield Dropped(pods[key].place, REPEATED)
-            pods[key] = pod
+            pods[key] = pod  # the later output has the later state
         pods_by_job = defaultdict[str, list[_Pod]](list)
         for pod in pods.values():
             pods_by_job[pod.job].append(pod)

@@ -58,6 +58,7 @@ def _parse_seren(row: LogRow) -> LogJob | Dropped:
 
 
 def _parse_kalos(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of Kalos, whose durations include the wait, or why the row is no job."""
     reason = _why_dropped(row)
     if reason:
         return row.dropped(reason)
@@ -113,6 +114,7 @@ HELIOS = TableFormat(
 
 
 def _parse_itp(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of one cluster, whose name is that of the file."""
     num_gpus = row.gpus("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")

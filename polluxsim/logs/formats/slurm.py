@@ -81,7 +81,10 @@ class SlurmFormat(TableFormat):
 
 
 def _stated_offset(paths: Iterable[Path]) -> str | None:
-    """Return the offset from UTC, like +01:00, of the first submission in text; None if a log states none."""
+    """Return the offset from UTC, like +01:00, of the first submission in text; None if a log states none.
+
+    The first one suffices, because sacct writes all times of an output in one form.
+    """
     for path in paths:
         if is_json(path):
             continue

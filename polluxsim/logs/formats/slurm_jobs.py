@@ -238,6 +238,7 @@ class SlurmRequest(NamedTuple):
 
 
 def _read_request(row: LogRow) -> SlurmRequest:
+    """Return who requested a job, and with what. Without accounts, partitions stand for tenants."""
     partition = row.word("Partition")
     attempts = row.optional_count("Restarts")
     if attempts is not None:

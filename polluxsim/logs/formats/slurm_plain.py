@@ -161,6 +161,7 @@ class PlainRows:
         return recurring
 
     def _read_recurring(self, row: LogRow) -> RecurringValues | str | None:
+        """Return what the recurring cells of a row say, in the order in which `parse_job` checks them."""
         try:
             status: JobStatus | None = read_status(row)
             if status is None:

@@ -53,6 +53,7 @@ FILES = "*.swf *.txt"
 
 
 def _parse(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row, or why it is none. Without allocated processors, the requested ones count."""
     status = _known(row, "status")
     if status in PARTIAL:
         return row.dropped("part of a job between two checkpoints, counted with the whole job")
@@ -115,6 +116,7 @@ def _number(row: LogRow, column: str) -> str | None:
 def _comments(path: Path) -> dict[str, str]:
     """Return the values in the comments before the first row, by their names, like MaxProcs."""
     values = dict[str, str]()
+    # Comments are texts of people, and may have bytes that are not UTF-8.
     for _, text in read_lines(path, keep_bytes=True):
         if not isinstance(text, str) or not text.lstrip().startswith(";"):
             break

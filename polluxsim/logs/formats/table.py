@@ -229,7 +229,7 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
         eligibility_delay = eligible - submitted
     return LogJob(
         place=row.place,
-        job=mapped.word("job") or f"row-{row.line}",
+        job=mapped.word("job") or f"row-{row.line}",  # a replay needs a name for each job
         submitted=eligible,
         duration=duration,
         num_gpus=gpus,
@@ -342,6 +342,7 @@ class MappedTable(Format):
         if status is not None and status.entries:
             check("the numbering of status", status.entries[0], Annotated[str, OneOf(*NUMBERED_STATUSES)])
         elif status is not None and set(SLURM_DATABASE) <= set(names):
+            # The other columns tell whose numbers these are.
             mapped["status"] = status._replace(entries=("slurm",))
         return replace(
             self,
@@ -366,7 +367,10 @@ class MappedTable(Format):
 
 
 def _free_text(names: Sequence[str], mapped: Mapping[str, ColumnSource]) -> tuple[str, ...]:
-    """Return the columns of a table from which nothing but a job's name or application is read."""
+    """Return the columns of a table from which nothing but a job's name or application is read.
+
+    A byte that is not UTF-8 in such a text must not cost the row.
+    """
     needed = set[str]()
     for key, source in mapped.items():
         if key not in ("job", "application"):

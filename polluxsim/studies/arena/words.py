@@ -36,6 +36,7 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
 
     With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal.
     """
+    # Scenarios with the same best policies have one sentence.
     leaders: dict[tuple[str, ...], list[str]] = {}
     for scenario, standings in board.standings.items():
         best = tuple(one.policy for one in standings if is_as_good(one, standings[0]))

@@ -68,6 +68,7 @@ def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Ex
         return is_by_rule and has_data and {row.arm, row.against} <= names
 
     published = tuple(filter(is_judged, experiment.published))
+    # A conformance is one table over all systems, so its experiments draw nothing.
     return replace(experiment, arms=tuple(arms), published=published, draw=())
 
 
@@ -97,6 +98,7 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
         reasons.append(f"pollux: {inputs.data} has no osdi21")
     if everything:
         return reasons
+    # What runs with --all and not without it takes minutes.
     short_arms = set[tuple[str, Arm]]()
     for experiment in conformance_experiments(inputs, everything=False):
         short_arms.update((experiment.name, arm) for arm in experiment.arms)
@@ -115,7 +117,8 @@ def judged(outcomes: Iterable[ExperimentOutcome]) -> list[tuple[str, PublishedFi
     """Return the finding of each judged number, with the system that it belongs to."""
     rows = []
     for outcome in outcomes:
-        rows += [(outcome.runs.experiment.system, finding) for finding in outcome.findings]
+        system = outcome.runs.experiment.system
+        rows += [(system, finding) for finding in outcome.findings]
     return rows
 
 

@@ -123,11 +123,13 @@ def read_published(path: Path) -> list[Published]:
 
 
 def _published(row: Row) -> Published:
+    """Return the published number of a row."""
     unit = row.text("unit")
     if unit not in UNITS:
         raise row.error("unit", ", ".join(UNITS))
     # These cells may be empty, which `row.text` refuses.
     texts = {name: str(row.values[name]).strip() for name in ("against", "workloads", "note")}
+    # The digits are those of the text: 0.50 has two decimals, and its number has one.
     decimals = row.text("value").partition(".")[2]
     return Published(
         metric=row.text("metric"),
@@ -224,6 +226,7 @@ def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
     """
     if ours.low is None or ours.high is None or not ours.low <= published.in_base_units <= ours.high:
         return None
+    # An interval around 0 is so wide that it would confirm any small change, in either direction.
     if published.against and ours.low <= 0 <= ours.high:
         return None
     return Verdict("in our interval", True)

@@ -124,6 +124,7 @@ def sure_enough(plan: ExperimentPlan, request: ReproductionRequest) -> Experimen
             words = f"with {seeds} seeds {still}; --until requests {100 * request.precision:g} %"
             console().print(f"{plan.experiment.name}: {words}")
             return outcome
+        # By a factor, because the width of an interval falls with the square root of the number of seeds only.
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
         plan = planned(plan.experiment, request.inputs, seeds, request.extra)
 
@@ -150,6 +151,7 @@ class Batch:
         all_runs = list[Planned]()
         for plan in self.plans:
             all_runs += plan.runs
+        # Experiments have runs in common, which are made once and count once.
         planned_keys = {run.key for run in all_runs}
         started = monotonic()
         finished = set[str]()
@@ -171,7 +173,7 @@ class Batch:
         """Yield the outcome of an experiment, or nothing if it failed and is one of several."""
         try:
             yield sure_enough(plan, request)
-        except SweepInterrupted:
+        except SweepInterrupted:  # Ctrl-C ends all experiments, not only this one
             raise
         except PolluxSimError as error:
             if len(self.plans) + len(self.failures) == 1:
@@ -194,11 +196,13 @@ def batch_of(experiments: Sequence[Experiment], request: ReproductionRequest) ->
             failures[experiment.name] = error
     if not plans:
         raise next(iter(failures.values()))
+    # An experiment that cannot run may be the one that has the setting of an override.
     if not failures:
         check_reached(request.extra, plans)
     for name, reason in failures.items():
         _print_failure(name, reason)
-    return Batch(sorted(plans, key=lambda plan: len(plan.runs)), failures)
+    fewest_runs_first = sorted(plans, key=lambda plan: len(plan.runs))  # so that the first results come early
+    return Batch(fewest_runs_first, failures)
 
 
 def _print_failure(name: str, error: PolluxSimError) -> None:

@@ -80,7 +80,7 @@ def reaches(override: str, config: Mapping[str, Any]) -> bool:
     [True, True, False, True]
     """
     name = override.partition("=")[0]
-    if name.startswith(("+", "~")):
+    if name.startswith(("+", "~")):  # it adds or removes a setting, so a run need not have it
         return True
     part: object = config
     for word in name.split("."):
