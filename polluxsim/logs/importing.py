@@ -1,4 +1,8 @@
-"""Import a cluster log: read and count its rows, sort the jobs by submission, write a trace, and report."""
+"""Import a cluster log: read and count its rows, sort the jobs by submission, write a trace, and report.
+
+Each row of the log is counted once: as a job, as dropped, or as bad. A log may have millions of rows, so they become
+Arrow columns as they are read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Likely causes of waits that no replay explains, with the evidence that the log has for each of them."""
+"""Likely causes of waits that no replay explains, with the evidence that the log has for each of them.
+
+A log does not say why a job waited. Each cause has a state of the cluster in which it makes jobs wait, and its share is
+that of the waiting time which falls into this state. A state may have several causes, so shares do not add up to 1.
+"""
 
 from __future__ import annotations
 

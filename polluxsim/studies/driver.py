@@ -1,4 +1,9 @@
-"""Complete a plan of runs: make the missing ones, show the progress, and write all results as one table."""
+"""Complete a plan of runs: make the missing ones, show the progress, and write all results as one table.
+
+A sweep may be killed at any time, and started again. It keeps three rules: only one process works in a folder, which it
+locks; a run counts as finished only with all of its files, undamaged; and the table of results exists only while the
+last sweep of the folder is complete, so it is removed first and written last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Judge forecasts of waits against the truth: calibrate on the first part of a log, and forecast the second part."""
+"""Judge forecasts of waits against the truth: calibrate on the first part of a log, and forecast the second part.
+
+The forecast must not see the waits of the second part. Its jobs, and the changes of the nodes, are known to it: it
+forecasts waits for a load and a cluster that are given, as a plan of a site gives them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Launch the runs of a plan, in processes on this machine or with Hydra's launchers."""
+"""Launch the runs of a plan, in processes on this machine or with Hydra's launchers.
+
+Code of the user may end its process, and a process that ends breaks the pool of all. So a lost process costs the runs
+that are under way one repetition, each alone, and no other run.
+"""
 
 from __future__ import annotations
 

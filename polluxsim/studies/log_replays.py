@@ -396,7 +396,7 @@ def _cases(request: LogWhatIfRequest) -> list[Case]:
 
 
 def imported(source: Path, folder: Path) -> Path:
-    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
+    """Return a log as written by `polluxsim log import`. Output of sacct is imported into a folder first."""
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)
@@ -490,4 +490,8 @@ def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[flo
     {45: 44}
     """
     harder_first = sorted(curve, reverse=not easier_upwards)
-    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}
+    next_harder = {}
+    for harder, easier in pairwise(harder_first):
+        if curve[easier] > curve[harder]:
+            next_harder[easier] = harder
+    return next_harder

@@ -52,7 +52,11 @@ class Owner(NamedTuple):
             raise InvalidConfigError(f"no job of {place} has both --user {self.user} and --qos {self.qos}; give one")
 
     def __str__(self) -> str:
-        words = [f"{noun} {name}" for noun, name in zip(("user", "QOS"), self, strict=True) if name is not None]
+        words = []
+        if self.user is not None:
+            words.append(f"user {self.user}")
+        if self.qos is not None:
+            words.append(f"QOS {self.qos}")
         return " and ".join(words) or "all jobs"
 
 

@@ -95,6 +95,7 @@ def instant(row: JsonRow, key: str) -> float:
 
 def _conditions(status: JsonRow) -> dict[str, JsonRow]:
     """Return the true conditions, by type."""
+    # The last condition of a type counts.
     conditions = {condition.text("type"): condition for condition in status.children("conditions")}
     return {kind: condition for kind, condition in conditions.items() if condition.values.get("status") == "True"}
 
@@ -390,8 +391,7 @@ def _of_tasks(spec: JsonRow, status: JsonRow) -> Resources:
     for task in tasks:
         pod = of_pod(task.child("template").child("spec"))
         total = total.plus(pod.times(_count_of_pods(task, "replicas")))
-    phases = [phase for phase in ("succeeded", "failed", "running", "terminating") if status.has(phase)]
-    num_seen = sum(status.count(phase) for phase in phases)
+    num_seen = sum(status.optional_count(phase) or 0 for phase in ("succeeded", "failed", "running", "terminating"))
     if num_seen >= _num_pods(spec):
         return total
     if num_seen and len(tasks) == 1:

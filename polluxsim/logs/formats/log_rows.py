@@ -1,4 +1,8 @@
-"""Rows of text tables with one line for each row. A bad line does not affect other lines."""
+"""Rows of text tables with one line for each row. A bad line does not affect other lines.
+
+Bytes that are not UTF-8 are kept as lone surrogates until the cells are known, because only a text that people choose
+may have them. Whoever keeps such bytes must replace them: neither Arrow nor a terminal can write a lone surrogate.
+"""
 
 from __future__ import annotations
 

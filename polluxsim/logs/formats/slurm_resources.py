@@ -124,8 +124,10 @@ def why_without_gpu(row: LogRow, units: Sequence[CountedResource]) -> str:
         if row.has(column):
             for entry in row.values[column].split(","):
                 resource = entry.partition("=")[0]
-                names.add(resource.partition(":")[0].strip())  # without its type
-    accelerators = sorted(name for name in names if name.startswith("gres/") and not name.startswith("gres/gpu"))
+                name = resource.partition(":")[0].strip()  # without its type
+                if name.startswith("gres/") and not name.startswith("gres/gpu"):
+                    names.add(name)
+    accelerators = sorted(names)
     if not accelerators:
         return RowReason.NO_GPU
     words = ", ".join(accelerators)

@@ -1,4 +1,8 @@
-"""Times and durations in the texts of logs."""
+"""Times and durations in the texts of logs.
+
+A local time in the hour that a clock repeats in autumn means two instants. Reading takes the first one. Where the times
+of a job disagree then, `consistent_times` tries the second ones.
+"""
 
 from __future__ import annotations
 

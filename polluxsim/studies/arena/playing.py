@@ -181,11 +181,15 @@ def _earlier_entries(folder: Path) -> list[Path]:
 
     Raise InvalidConfigError for other files in the folder: they would take part in all runs, and may be the user's.
     """
-    entries = sorted((folder / "policy").iterdir())
-    written = [path for path in entries if path.is_file() and path.read_bytes().startswith(MARK.encode())]
-    other = sorted({*entries, *folder.iterdir()} - {*written, folder / "policy"})
-    if other:
-        raise InvalidConfigError(f"{other[0]}: not written by an arena; remove it, or give another folder")
+    written = []
+    foreign = [path for path in folder.iterdir() if path != folder / "policy"]
+    for path in sorted((folder / "policy").iterdir()):
+        if path.is_file() and path.read_bytes().startswith(MARK.encode()):
+            written.append(path)
+        else:
+            foreign.append(path)
+    if foreign:
+        raise InvalidConfigError(f"{min(foreign)}: not written by an arena; remove it, or give another folder")
     return written
 
 

@@ -355,17 +355,21 @@ def stages(result: Result) -> list[int]:
 
 
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
+    "adaptation": adaptation,
+    "autoscaling": autoscaling,
+    "best_batch_sizes": best_batch_sizes,
     "completion_times": partial(_of_jobs, times),
     "deadlines": partial(_of_jobs, deadlines_of),
+    "efficiency_by_stage": efficiency_by_stage,
     "fairness": partial(_of_jobs, fairness_of),
+    "fit_errors": fit_errors,
+    "job_times": job_times,
+    "jobs_at_published_times": jobs_at_published_times,
+    "of_profiles": of_profiles,
     "overheads": partial(_of_jobs, overheads_of),
-} | {
-    function.__name__: function
-    for function in (
-        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, job_times,
-        jobs_at_published_times, of_profiles, shares, usage,
-    )
-}  # fmt: skip
+    "shares": shares,
+    "usage": usage,
+}
 """Functions that yield the samples of a measure, by the name of the measure in the file of an experiment."""
 
 

@@ -162,7 +162,10 @@ class Runs:
 
     def groups(self, workload: str | None = None, seed: int | None = None) -> list[RunGroup]:
         """Return the runs of each arm as a line of a figure: all runs, or the runs of one workload or seed."""
-        chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
+        chosen = []
+        for run in self.made:
+            if workload in (None, run.workload) and seed in (None, run.seed):
+                chosen.append(run)
         groups = []
         for arm in dict.fromkeys(run.arm for run in chosen):
             of_arm = tuple(run.read() for run in chosen if run.arm == arm)

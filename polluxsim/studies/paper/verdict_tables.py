@@ -142,7 +142,10 @@ def unit_of(findings: Sequence[PublishedFinding]) -> str:
     times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
     finite = [time for time in times if time < float("inf")]  # jobs that were cut off have infinite times
     largest = max(finite, default=0.0)
-    return next(name for name, (seconds, _, smallest) in SCALES.items() if largest >= smallest * seconds)
+    for name, (seconds, _, smallest) in SCALES.items():
+        if largest >= smallest * seconds:
+            return name
+    raise ValueError("the times of a row are below 0")
 
 
 def value_text(number: float, row: Published, unit: str) -> str:
