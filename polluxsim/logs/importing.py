@@ -312,6 +312,7 @@ class _Import:
         if not table.num_rows:
             raise self._no_job()
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
+        # Before the oddities are counted, because a repeat has those of its job again.
         table = self._without_repeats(table)
         self._count_oddities(table)
         with atomic_write(self.destination) as temporary:
@@ -331,6 +332,7 @@ class _Import:
         Outputs that overlap in time repeat the jobs that ran in both periods. Rows with equal job, submission and start
         are one run. The row of the run's end stays, or the row with the longest duration if none has the end.
         """
+        # Without starts, runs of one job cannot be told apart. Most logs have each name once, so nothing is sorted.
         if "queueing_delay" not in table.column_names or pc.count_distinct(table["job"]).as_py() == table.num_rows:
             return table
         is_running = pc.fill_null(pc.equal(table["status"], JobStatus.RUNNING.value), False)

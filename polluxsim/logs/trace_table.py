@@ -126,6 +126,7 @@ def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
     with reading_parquet(path):
         schema = read_schema(path)
+    # Another program may have added metadata that are not UTF-8.
     about: dict[str, str] = {}
     for key, value in (schema.metadata or {}).items():
         about[key.decode(errors="replace")] = value.decode(errors="replace")
@@ -255,7 +256,7 @@ def dates_of(path: Path, info: TraceInfo) -> Origin | None:
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     """Check what a schema cannot state. A missing value of a required column is NaN here."""
-    for row, reason in beyond_limits(columns):
+    for row, reason in beyond_limits(columns):  # the first one suffices
         raise bad_line(path, row + 1, reason)
     if columns["job"].null_count:
         row = columns["job"].is_null().to_pylist().index(True)

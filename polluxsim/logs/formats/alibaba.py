@@ -138,6 +138,7 @@ class PaiFormat(TableFormat):
 def _several_tasks(paths: list[Path]) -> set[str]:
     """Return the names of the jobs of several tasks. Most jobs have one, so the set is small."""
     counts = Counter[str]()
+    # The job is the first cell, so the lines need not be split into cells.
     for path in paths:
         with reading(path), path.open(encoding="utf-8-sig", errors="replace") as lines:
             counts.update(line.partition(",")[0].strip() for line in lines)

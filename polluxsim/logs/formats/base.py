@@ -204,7 +204,7 @@ def source_files(source: Path, patterns: str) -> list[Path]:
         for ending in COMPRESSED_ENDINGS:
             files += [path for path in source.glob(pattern + ending) if path.is_file()]
         if files:
-            return sorted(files)
+            return sorted(files)  # the order of a folder differs from machine to machine, and the trace must not
     raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")
 
 
@@ -276,6 +276,7 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     """
     durations = [job.duration for job in (first, part) if job.duration is not None]
     oddities = [*first.oddities, *part.oddities]
+    # A column without a rule has the value of the first part.
     values = list(first.extras)
     for column, name in enumerate(extras):
         one = first.extras[column]

@@ -62,6 +62,7 @@ class PlacedRow(Row):
 
     def count(self, column: str, at_least: int = 0) -> int:
         """Return a whole number, also from a cell like 2.0."""
+        # Programs that keep a column with missing values as floating-point numbers write whole ones so.
         value = self.number_in(column)
         if value is None or not value.is_integer() or not at_least <= value <= MAX_COUNT:
             raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
@@ -258,7 +259,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: TableLayou
     reason = layout.explain(names)
     if reason:
         raise bad_line(path, line, reason)
-    if len(set(names)) != len(names):
+    if len(set(names)) != len(names):  # one of the cells would be lost
         raise bad_line(path, line, "the header has a column name twice")
     missing = _missing_columns(names, layout)
     if missing:
@@ -289,6 +290,7 @@ def row_of(
     cells = split_cells(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
+    # Without a header, the number of its cells tells the form of a row.
     for columns in layout.other_columns:
         if len(cells) == len(columns):
             header = list(columns)
@@ -307,6 +309,7 @@ def row_of(
             allowed = " or ".join(map(str, widths))
         return BadRowError(path, line, f"the number of cells must be {allowed}", len(cells))
     values = dict(zip(header, cells, strict=True))
+    # Most lines are ASCII, and looking at each character takes long.
     if not text.isascii() and _has_kept_bytes(text):
         broken = [name for name, cell in values.items() if _has_kept_bytes(cell)]
         if layout.free_text != ANY_COLUMN and not set(broken) <= set(layout.free_text):

@@ -66,6 +66,7 @@ class RecurringValues(NamedTuple):
 
 def parse_job(row: LogRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJob | Dropped:
     """Return the job of a row of sacct, or why it is no job; `units` are what counts as GPUs."""
+    # Only JobID has the array and the heterogeneous job in it.
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
     if "." in job_id:
@@ -260,6 +261,7 @@ REQUESTS = Recurring(REQUEST_COLUMNS, _read_request)
 
 def _time_limit(row: LogRow) -> float | None:
     """Return the time limit [s], None for a job without its own limit. `TimelimitRaw` is in minutes."""
+    # A limit of 0 is none.
     minutes = row.word("TimelimitRaw")
     if minutes is not None and minutes not in NO_LIMIT:
         return row.within("TimelimitRaw", 0, MOST_SECONDS / 60) * 60 or None

@@ -157,7 +157,7 @@ def _gpus_of(gres: str, tres: str) -> tuple[int, str]:
     """Return the GPUs of a node and their type, several with bars between them, from its lists of resources."""
     typed = dict[str, int]()
     untyped = 0
-    if gres in ("(null)", "N/A"):
+    if gres in ("(null)", "N/A"):  # Slurm's words for nothing
         gres = ""
     for name, number in GRES_GPU.findall(gres):
         if name:
@@ -196,7 +196,7 @@ def _of_record(path: Path, line: int, record: str, unit: str) -> SiteNode:
     """Return the node of one record."""
     values = dict[str, str]()
     for key, value in PAIR.findall(record):
-        values.setdefault(key, value)
+        values.setdefault(key, value)  # a text at the end, like a comment, may have pairs too
     row = LogRow(path, line, values)
     name = row.name("NodeName")
     if not row.has("State"):

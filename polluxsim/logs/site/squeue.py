@@ -403,7 +403,8 @@ def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
     if nodes is None:
         raise row.error("NODELIST", "a list of nodes like a[01-04],b1")
     placement = _placement(row, gpus, nodes)
-    return job._replace(submitted=submitted, started=min(start, now), placement=placement, num_nodes=gpus.num_nodes)
+    started = min(start, now)  # the clocks of the nodes may differ by seconds
+    return job._replace(submitted=submitted, started=started, placement=placement, num_nodes=gpus.num_nodes)
 
 
 def _placement(row: LogRow, gpus: _Gpus, nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:

@@ -85,6 +85,7 @@ def arena(request: ArenaRequest) -> Arena:
     if request.reports:
         reports = write_reports(played, folder)  # before the page, which has links to them
     pages = {"arena.html": page(board, suite, reports), "arena.md": arena.text}
+    # Each file appears as a whole, because a browser may show the page while the next arena writes it.
     for name, content in pages.items():
         with atomic_write(folder / name) as path:
             path.write_text(content, encoding="utf-8")

@@ -89,6 +89,7 @@ class Experiment:
 def experiment_names() -> list[str]:
     """Return the names of the experiments on the Pollux paper, tables first, then figures."""
     names = _in_group("experiment")
+    # False sorts before True.
     return sorted(names, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
 
@@ -120,6 +121,7 @@ def read_experiment(name: str) -> Experiment:
         meant = did_you_mean(name, choices)
         raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(choices)} and all{meant}")
     section: dict[str, Any] = Composer().reproduced([f"+{group_of(name)}={name}"])
+    # A misspelt setting would otherwise have no effect.
     unknown = sorted(set(section) - set(SETTINGS))
     if unknown:
         raise InvalidConfigError(

@@ -109,6 +109,7 @@ def phases(life: Life, contention: StepCurve) -> Mapping[str, Phase]:
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
     curves = (life.gpus, life.batch_size, life.efficiency)
+    # All curves are constant between two of these times.
     edges = np.unique(np.concatenate([curve.edges for curve in (*curves, contention)]))
     starts = edges[:-1]
     lengths = np.diff(edges)

@@ -62,6 +62,7 @@ def _over(runs: Runs, row: Published) -> Published:
         if len(known_values) == len(values):
             means.append(sum(known_values) / len(known_values))
     are_equal_workloads = len(set(map(frozenset, ran))) == 1
+    # Values of the paper are over its own workloads only, and a change needs both arms on the same ones.
     if not row.by_simulator or len(means) < len(arms) or not are_equal_workloads:
         return replace(row, measured=VerdictRule(RuleKind.NONE), embedded=VerdictRule(RuleKind.NONE))
     value = means[0]

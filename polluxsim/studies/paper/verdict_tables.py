@@ -44,6 +44,7 @@ def verdict_table(findings: Sequence[PublishedFinding], title: str) -> Table:
     for index in columns:
         side: Literal["left", "right"] = "left" if index in LEFT else "right"
         table.add_column(COLUMNS[index], justify=side, no_wrap=index == 1)
+    # The cells are texts here, and only those of verdicts have a colour.
     styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
     metrics = []  # of each row, and whether it is a change
     for group in by_quantity(findings):
