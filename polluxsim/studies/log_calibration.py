@@ -220,7 +220,7 @@ def _plan(request: CalibrateRequest, log: Path, sizes: Sequence[int]) -> dict[Tr
             *replay_of(log),
             f"policy={policy}",
             f"cluster.num_nodes={gpus // request.gpus_per_node}",
-            f"workload.most_gpus={gpus}",  # jobs that do not fit the cluster would refuse the whole replay
+            f"workload.most_gpus={gpus}",  # a job that does not fit the cluster would end the replay
             f"cluster.gpus_per_node={request.gpus_per_node}",
             *request.overrides,
         )

@@ -207,15 +207,15 @@ class LogWhatIf(NamedTuple):
         before = self.replays[change.base]
         after = self.replays[change.case]
         jobs = change.jobs
-        others = _others(before, after)
+        left_out_jobs = _others(before, after)
         if not jobs:
-            return f"no job completes in both replays, so the waits cannot be compared{others}"
+            return f"no job completes in both replays, so the waits cannot be compared{left_out_jobs}"
         percentile = self.request.percentiles[0]
         interval = interval_in_words(change.after, change.ratio)
         effect = wait_effect(change.before.value, change.after.value, percentile)
         if interval:
             effect += f" ({interval})"
-        effect += others
+        effect += left_out_jobs
         # A preempted job has a short wait before its first GPU, and may still complete late.
         if _has_preemptions(before, jobs) or _has_preemptions(after, jobs):
             jct_before = length(statistic(MEAN, before.jcts, jobs))
@@ -368,7 +368,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
         request.policies,
         gpus_per_node,
         folder / "as-it-was",
-        _without_failures(request.overrides),  # the waits in the log contain the failures that happened
+        _without_failures(request.overrides),  # the log contains the failures that happened
         user=request.user,
         qos=request.qos,
     )

@@ -119,10 +119,11 @@ def curve_of(row: Row, column: str) -> Curve:
 
 def _stages(row: Row, column: str) -> Stages:
     """Return the times of a step and its stages from a list of four numbers, or from a text as in `_names`."""
-    times = [read_number(name) for name in _names(row, column)]
-    if len(times) != len(Stages._fields) or None in times:
+    numbers = [read_number(name) for name in _names(row, column)]
+    times = [number for number in numbers if number is not None]
+    if len(times) != len(Stages._fields) or len(numbers) != len(times):
         raise row.error(column, f"four times [s] {_SEPARATED}: step, load, compute, network")
-    return Stages(*(time or 0.0 for time in times))
+    return Stages(*times)
 
 
 class Kind(NamedTuple):

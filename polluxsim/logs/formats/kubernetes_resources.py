@@ -35,7 +35,7 @@ class Resources(NamedTuple):
     gpus: float
     cpus: float | None
     memory: float | None
-    others: Mapping[str, float] = {}  # amounts of other accelerators by name
+    accelerators: Mapping[str, float] = {}  # amounts of other accelerators by name
 
     @classmethod
     def of(cls, row: JsonRow) -> Resources:
@@ -43,27 +43,27 @@ class Resources(NamedTuple):
 
         Quotas write the same amount a second time, as requests.nvidia.com/gpu.
         """
-        accelerators = dict[str, float]()
+        amounts = dict[str, float]()
         for name in row.values:
             resource = name.removeprefix("requests.")
             if resource in HOST_RESOURCES or resource.startswith(HOST_PREFIXES) or "/" not in resource:
                 continue
             amount = _quantity(row, name, "gpu")
-            accelerators[resource] = max(accelerators.get(resource, 0.0), amount)
+            amounts[resource] = max(amounts.get(resource, 0.0), amount)
         gpus = 0.0
-        others = {}
-        for name, amount in accelerators.items():
+        accelerators = {}
+        for name, amount in amounts.items():
             if name.endswith("/gpu"):
                 gpus += amount
             elif amount:
-                others[name] = amount
+                accelerators[name] = amount
         cpus = None
         if row.has("cpu"):
             cpus = _quantity(row, "cpu", "cpu")
         memory = None
         if row.has("memory"):
             memory = _quantity(row, "memory", "memory") / GIGA
-        return cls(gpus, cpus, memory, others)
+        return cls(gpus, cpus, memory, accelerators)
 
     def times(self, count: int) -> Resources:
         """Return the resources of several equal pods."""
@@ -73,15 +73,17 @@ class Resources(NamedTuple):
         memory = self.memory
         if memory is not None:
             memory *= count
-        others = {name: count * amount for name, amount in self.others.items()}
-        return Resources(count * self.gpus, cpus, memory, others)
+        accelerators = {name: count * amount for name, amount in self.accelerators.items()}
+        return Resources(count * self.gpus, cpus, memory, accelerators)
 
     def plus(self, other: Resources) -> Resources:
         """Return the resources of both."""
-        others = dict(self.others)
-        for name, amount in other.others.items():
-            others[name] = others.get(name, 0.0) + amount
-        return Resources(self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), others)
+        accelerators = dict(self.accelerators)
+        for name, amount in other.accelerators.items():
+            accelerators[name] = accelerators.get(name, 0.0) + amount
+        return Resources(
+            self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), accelerators
+        )
 
     def gpus_of(self, units: Sequence[CountedResource]) -> float:
         """Return the GPUs, with the other resources that count as GPUs."""
@@ -92,7 +94,7 @@ class Resources(NamedTuple):
             elif unit.resource == CPU:
                 amount = self.cpus or 0.0
             else:
-                amount = self.others.get(unit.resource, 0.0)
+                amount = self.accelerators.get(unit.resource, 0.0)
             total += unit.gpus * amount
         return total
 
@@ -100,9 +102,9 @@ class Resources(NamedTuple):
         """Return why nothing of these resources counts as a GPU, with the names of other accelerators."""
         if CountedResource(CPU) in units:
             return "no CPU"
-        if not self.others:
+        if not self.accelerators:
             return RowReason.NO_GPU
-        names = sorted(self.others)
+        names = sorted(self.accelerators)
         return f"no GPU, but {', '.join(names)}; count them with --unit {GPU},{names[0]}"
 
 

@@ -130,7 +130,7 @@ def play(names: Sequence[str], suite: Suite, place: ArenaPlace) -> Played:
             _sweep(plan, place, config_dirs)
         except SweepError as error:
             absent = _absent(plan, error)
-            # The folder is locked, or no policy can play: then there is nothing to compare.
+            # No run is to blame, as for a locked folder, or no policy can play, so there is nothing to compare.
             if len(absent) in (0, len(plan)):
                 raise
             # A sweep with a failed run has no table, so the other runs are a sweep of their own.

@@ -106,10 +106,10 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
         long_arms = [arm.name for arm in experiment.arms if (experiment.name, arm) not in short_arms]
         if not long_arms:
             continue
-        what = experiment.name
+        subject = experiment.name
         if len(long_arms) < len(experiment.arms):
-            what += f", {', '.join(long_arms)}"
-        reasons.append(f"{what}: takes minutes, only --all runs it")
+            subject += f", {', '.join(long_arms)}"
+        reasons.append(f"{subject}: takes minutes, only --all runs it")
     return reasons
 
 
