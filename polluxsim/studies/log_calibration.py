@@ -168,27 +168,27 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     plan = _plan(request, log, sizes)
     frame = run_sweep(list(plan.values()), Path(request.folder), workers=request.workers)
     folders = dict(zip(plan, map(Path, frame["folder"]), strict=True))
-    replays = {tried: read_replay(folder, tried.gpus) for tried, folder in folders.items()}
+    replays = {choice: read_replay(folder, choice.gpus) for choice, folder in folders.items()}
     complete = in_common(replays.values())
     waits = _of_jobs(recorded, complete)
     if not waits:
         words = "no job that completes in every replay has a recorded wait; replay a longer part of the log"
         raise InvalidInputError(f"{request.folder}: {words}")
-    matches = [_match(tried.policy, replay, jobs, waits) for tried, replay in replays.items()]
+    matches = [_match(choice.policy, replay, jobs, waits) for choice, replay in replays.items()]
     # By the share of the waits in periods, because the waits of single jobs change under the right policy too.
     matches.sort(key=lambda match: (-match.agreement.explained, match.error))
-    replays_by_name = {f"{tried.policy} on {tried.gpus} GPUs": replay for tried, replay in replays.items()}
+    replays_by_name = {f"{choice.policy} on {choice.gpus} GPUs": replay for choice, replay in replays.items()}
     sentences = [*rows_left_out(log), *left_out_in_words(log, replays_by_name, complete)]
     num_unknown = sum(job in owned for job in complete) - len(waits)
     if num_unknown:
         sentences.append(f"left out: {number_of(num_unknown, 'job')} without a recorded wait")
     nearest = matches[0]
-    nearest_key = Tried(nearest.policy, nearest.gpus)
+    nearest_key = PolicyOnCluster(nearest.policy, nearest.gpus)
     verdict = _verdict(log, nearest, replays[nearest_key], jobs, waits)
     anywhere = _anywhere(request, plan[nearest_key], nearest, jobs, waits)
     limited = None
     if not verdict.is_credible:  # a limit may be the cause that is missing
-        same_size = {tried.policy: words for tried, words in plan.items() if tried.gpus == nearest.gpus}
+        same_size = {choice.policy: words for choice, words in plan.items() if choice.gpus == nearest.gpus}
         limited = _limited(request, same_size, nearest.gpus, jobs, waits)
     return Calibration(
         matches=matches,
@@ -202,21 +202,21 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     )
 
 
-class Tried(NamedTuple):
+class PolicyOnCluster(NamedTuple):
     """A policy on a cluster that a calibration tries."""
 
     policy: str
     gpus: int  # of the cluster
 
 
-def _plan(request: CalibrateRequest, log: Path, sizes: Sequence[int]) -> dict[Tried, Sequence[str]]:
+def _plan(request: CalibrateRequest, log: Path, sizes: Sequence[int]) -> dict[PolicyOnCluster, Sequence[str]]:
     """Return the overrides of each replay, in the order of the policies. `sizes` are those of the clusters [GPUs].
 
     A policy or a size that the user gave twice has one replay.
     """
-    plan: dict[Tried, Sequence[str]] = {}
+    plan: dict[PolicyOnCluster, Sequence[str]] = {}
     for policy, gpus in product(request.policies, sizes):
-        plan[Tried(policy, gpus)] = (
+        plan[PolicyOnCluster(policy, gpus)] = (
             *replay_of(log),
             f"policy={policy}",
             f"cluster.num_nodes={gpus // request.gpus_per_node}",
