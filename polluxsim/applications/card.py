@@ -68,6 +68,7 @@ class SyncTimes:
         alphas = self.alpha_node
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)
+        # More nodes never take less time, whatever the noise of the last knots.
         slope = max((alphas[-1] - alphas[0]) / (nodes[-1] - nodes[0]), 0.0)
         return alphas[-1] + slope * (num_nodes - nodes[-1])
 
@@ -87,17 +88,20 @@ class Corrections:
         """Return the factor [1] of K GPUs at a place in [0, 1]; it is constant beyond the outer knots."""
         low, high, weight = bracket([log(k) for k in self.num_replicas], log(num_replicas))
         left, right, place_weight = bracket(self.places, place)
-        below, above = (
-            self.factors[row][left] ** (1.0 - place_weight) * self.factors[row][right] ** place_weight
-            for row in (low, high)
-        )
-        return float(below ** (1.0 - weight) * above**weight)
+        below = _between_logs(self.factors[low][left], self.factors[low][right], place_weight)
+        above = _between_logs(self.factors[high][left], self.factors[high][right], place_weight)
+        return _between_logs(below, above, weight)
 
     @property
     def places(self) -> tuple[float, ...]:
         """Return the places of the columns, shape (j,)."""
         columns = len(self.factors[0])
         return tuple(column / max(columns - 1, 1) for column in range(columns))
+
+
+def _between_logs(low: float, high: float, weight: float) -> float:
+    """Return the value whose log lies between those of two values; the upper one has the weight."""
+    return float(low ** (1.0 - weight) * high**weight)
 
 
 def place_in_use(application: Application, num_replicas: int, atomic_batch_size: float) -> float:
@@ -158,10 +162,16 @@ class OtherType:
         Raise ProfileRangeError on several nodes if only one was measured.
         """
         grad = self.alpha_grad + self.beta_grad * atomic_batch_size
-        alpha, beta = (self.alpha_local, self.beta_local) if num_nodes == 1 else (self.alpha_node, self.beta_node)
+        alpha = self.alpha_node
+        beta = self.beta_node
+        if num_nodes == 1:
+            alpha = self.alpha_local
+            beta = self.beta_local
         if alpha is None or beta is None:
             raise ProfileRangeError(f"its speed on {num_nodes} nodes of this type is unknown, only that on one node")
-        sync = alpha + beta * (num_replicas - 2) if num_replicas > 1 else 0.0
+        sync = 0.0
+        if num_replicas > 1:
+            sync = alpha + beta * (num_replicas - 2)
         return grad, overlapped(grad, sync, self.gamma)
 
 
@@ -224,15 +234,20 @@ SIGNIFICANT_DIGITS = 4  # of every figure of a card
 
 def rounded_figure(x: float, digits: int = SIGNIFICANT_DIGITS) -> float:
     """Return a number rounded to `digits` significant digits."""
+    # By its text: scaling by a power of ten would leave further digits.
     return float(f"{x:.{digits - 1}e}")
 
 
 def rounded(part: _PartT) -> _PartT:
     """Return a part of a card with every figure rounded to four significant digits."""
-    return replace(part, **{item.name: _rounded_value(getattr(part, item.name)) for item in fields(part)})
+    values = {item.name: _rounded_value(getattr(part, item.name)) for item in fields(part)}
+    return replace(part, **values)
 
 
 def _rounded_value(value: Any) -> Any:
+    """Return a figure or nested tuples of figures, rounded. Whole numbers are knots and counts, and stay exact."""
     if isinstance(value, tuple):
         return tuple(map(_rounded_value, value))
-    return rounded_figure(value) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return rounded_figure(value)
+    return value

@@ -23,7 +23,7 @@ from polluxsim.applications.card import (
 )
 from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile
 from polluxsim.applications.osdi21 import COUNT, EPOCHS, description_of, find_traces, read_described, read_profiles
-from polluxsim.applications.sections import Range, Section, read_section
+from polluxsim.applications.sections import FigureRange, Section, read_section
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import atomic_write
 from polluxsim.models.profile import Application
@@ -32,21 +32,21 @@ from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 FORMAT = 1  # version of the layout of card files
 
 # Allowed values of figures, to catch errors in cards. Times are in seconds, and factors relative to 1.
-SECONDS = Range(1e-6, 1e4)
-SECONDS_OR_NONE = Range(0, 1e4)
-FACTOR = Range(0.01, 100)
-NOISE_SCALE = Range(1e-9, 1e15)
-LOSS = Range(1e-12, 1e9)
-GAMMA = Range(1, 10)
-AMOUNT = Range(1e-6, 1e6)
-ERROR = Range(0, 1e6)
+SECONDS = FigureRange(1e-6, 1e4)
+SECONDS_OR_NONE = FigureRange(0, 1e4)
+FACTOR = FigureRange(0.01, 100)
+NOISE_SCALE = FigureRange(1e-9, 1e15)
+LOSS = FigureRange(1e-12, 1e9)
+GAMMA = FigureRange(1, 10)
+AMOUNT = FigureRange(1e-6, 1e6)
+ERROR = FigureRange(0, 1e6)
 
 
 class Figure(NamedTuple):
     """A figure, or a row of figures, of a card."""
 
-    read: Callable[[Section, str, Range], Any]  # reads the value of a key within a range
-    allowed: Range
+    read: Callable[[Section, str, FigureRange], Any]  # reads the value of a key within a range
+    allowed: FigureRange
     comment: str  # in the file
     is_optional: bool = False  # whether a card may leave it out; it is then None
 
@@ -75,7 +75,7 @@ SYNC = {
     "alone": Figure(Section.number, SECONDS_OR_NONE, "of one GPU, comes on top [s]"),
     "alpha_local": Figure(Section.number, SECONDS_OR_NONE, "[s]"),
     "beta_local": Figure(Section.number, SECONDS_OR_NONE, "[s/GPU]"),
-    "num_nodes": Figure(Section.rising, Range(2, 10**9), "knots of N"),
+    "num_nodes": Figure(Section.rising, FigureRange(2, 10**9), "knots of N"),
     "alpha_node": Figure(Section.numbers, SECONDS_OR_NONE, "[s]"),
     "beta_node": Figure(Section.number, SECONDS_OR_NONE, "[s/GPU]"),
     "gamma": Figure(Section.number, GAMMA, "overlap: 1 none, 10 nearly full"),
@@ -124,8 +124,11 @@ def _head(card: Card) -> list[str]:
         "",
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
         "# up to four nodes, all but one full (few_nodes) or not (unpacked), or more nodes (many_nodes).",
-        "fit_errors:" if card.fit_errors else "fit_errors: {}",
     ]
+    if card.fit_errors:
+        lines.append("fit_errors:")
+    else:
+        lines.append("fit_errors: {}")  # without braces, YAML would read null
     for name, row in card.fit_errors.items():
         lines.append(f"  {name}: {{points: {row.points}, mean: {_figure(row.mean)}, worst: {_figure(row.worst)}}}")
     return lines
@@ -240,9 +243,12 @@ def _other_type_text(other: OtherType) -> str:
     """Return the figures of another GPU type as a mapping in one line."""
     figures = {name: value for name, value in vars(other).items() if value is not None}
     text = ", ".join(f"{name}: {_figure(value)}" for name, value in figures.items())
+    mapping = f"{{{text}}}"
     if other.error is None:
-        return f"{{{text}}}  # from published ratios of speeds, not measured"
-    return f"{{{text}}}" + ("  # a poor fit" if other.error > POOR else "")
+        mapping += "  # from published ratios of speeds, not measured"
+    elif other.error > POOR:
+        mapping += "  # a poor fit"
+    return mapping
 
 
 def _lines(*entries: tuple[str, object, str]) -> list[str]:
@@ -279,7 +285,9 @@ def _figure(value: float) -> str:
     ('1.0e-05', '12', '0.25')
     """
     text = repr(value)
-    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    if "e" in text and "." not in text:
+        return text.replace("e", ".0e")
+    return text
 
 
 def _quoted(text: str) -> str:
@@ -326,8 +334,8 @@ def write_card(card: Card, path: Path) -> Path:
         try:
             read_card(temporary)
         except InvalidInputError as error:
-            what = str(error).removeprefix(str(temporary))
-            raise InvalidInputError(f"{path}: the card would be invalid, and is not written{what}") from None
+            problem = str(error).removeprefix(str(temporary))
+            raise InvalidInputError(f"{path}: the card would be invalid, and is not written{problem}") from None
     return path
 
 
@@ -365,16 +373,16 @@ def read_card(path: Path) -> Card:
             root.text("title"), root.text("optimizer"), root.text("target"), root.text("source"), root.text("license")
         ),
         application=application,
-        work=root.number("work", Range(1e-6, 1e15)),
+        work=root.number("work", FigureRange(1e-6, 1e15)),
         grad=root.part("grad", _grad),
         sync=root.part("sync", _sync),
         corrections=root.part("corrections", _corrections),
         noise=root.part("noise", partial(_noise, num_epochs)),
-        losses=root.part("losses", partial(_losses, num_epochs)) if root.has("losses") else None,
+        losses=root.optional_part("losses", partial(_losses, num_epochs)),
         fit_errors=root.part("fit_errors", _fit_errors),
         gpu_type=root.text("gpu_type") if root.has("gpu_type") else None,
-        types=_types(root, application) if root.has("types") else {},
-        sensitivity=root.part("sensitivity", _sensitivity) if root.has("sensitivity") else None,
+        types=_types(root, application),
+        sensitivity=root.optional_part("sensitivity", _sensitivity),
     )
     root.finish()
     return card
@@ -414,8 +422,8 @@ def _sync(section: Section) -> SyncTimes:
 
 
 def _corrections(section: Section) -> Corrections:
-    replicas = section.rising("num_replicas", Range(2, 10**9))
-    places = section.integer("places", Range(1, 1000))
+    replicas = section.rising("num_replicas", FigureRange(2, 10**9))
+    places = section.integer("places", FigureRange(1, 1000))
     return Corrections(replicas, section.table("factors", len(replicas), places, FACTOR))
 
 
@@ -447,6 +455,9 @@ def _fit_errors(section: Section) -> dict[str, FitError]:
 
 
 def _types(root: Section, application: Application) -> dict[str, OtherType]:
+    """Return the figures of other GPU types by name; none if the card states none."""
+    if not root.has("types"):
+        return {}
     if not root.has("gpu_type"):
         raise root.error("types", "absent, or together with gpu_type, the type of the other figures")
     section = root.section("types")
@@ -454,16 +465,19 @@ def _types(root: Section, application: Application) -> dict[str, OtherType]:
 
 
 def _other_type(application: Application, row: Section) -> OtherType:
+    """Return the figures of another GPU type, and raise InvalidInputError if a pass would take no time."""
     allowed = dict.fromkeys(("alpha_grad", "beta_grad", "alpha_local", "beta_local"), SECONDS_OR_NONE)
-    allowed |= {"gamma": GAMMA} | ({"error": ERROR} if row.has("error") else {})
-    if row.has("alpha_node") or row.has("beta_node"):
+    allowed["gamma"] = GAMMA
+    if row.has("error"):
+        allowed["error"] = ERROR
+    if row.has("alpha_node") or row.has("beta_node"):  # one without the other is an error
         allowed |= dict.fromkeys(("alpha_node", "beta_node"), SECONDS_OR_NONE)
     figures: dict[str, Any] = {"alpha_node": None, "beta_node": None}
-    figures |= {name: row.number(name, range_) for name, range_ in allowed.items()}
-    most = row.integer("max_atomic_batch_size", Range(application.min_atomic_batch_size, COUNT.most))
+    figures |= {name: row.number(name, limits) for name, limits in allowed.items()}
+    largest = row.integer("max_atomic_batch_size", FigureRange(application.min_atomic_batch_size, COUNT.highest))
     if not figures["alpha_grad"] + figures["beta_grad"]:
         raise row.error("alpha_grad", "> 0, because beta_grad is 0")
-    return OtherType(max_atomic_batch_size=most, **figures)
+    return OtherType(max_atomic_batch_size=largest, **figures)
 
 
 def _sensitivity(section: Section) -> Sensitivity | None:

@@ -56,11 +56,15 @@ def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
     batch_sizes = np.array(measured.batch_sizes, dtype=float)
     shares = _sqr_shares(measured)
     ends = best_cuts(np.log1p((batch_sizes / batch_sizes[0] - 1.0) * shares), size.noise_stages)
-    # The gain at M0 is 1 for any noise scale, so M0 needs no knot.
-    several = batch_sizes[1:].astype(int).tolist() if len(batch_sizes) > 1 else [int(batch_sizes[0])]
-    knots = knots_over(several, size.noise_knots)
-    stages = (shares[start:end].mean(axis=0) for start, end in pairwise([0, *ends]))
-    return NoiseScales(tuple(ends), knots, tuple(_fit_noise_curve(batch_sizes, stage, knots) for stage in stages))
+    fitted_sizes = [int(batch_size) for batch_size in batch_sizes]
+    if len(fitted_sizes) > 1:  # the gain at M0 is 1 for any noise scale, so M0 needs no knot
+        fitted_sizes = fitted_sizes[1:]
+    knots = knots_over(fitted_sizes, size.noise_knots)
+    curves = []
+    for start, end in pairwise([0, *ends]):
+        mean_shares = shares[start:end].mean(axis=0)
+        curves.append(_fit_noise_curve(batch_sizes, mean_shares, knots))
+    return NoiseScales(tuple(ends), knots, tuple(curves))
 
 
 def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
@@ -214,7 +218,8 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     size = size or CardSize()
     steps = measured_steps(measured)
     has_full_nodes = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
-    if not (has_full_nodes and any(step.num_replicas == 1 for step in steps)):
+    has_one_gpu = any(step.num_replicas == 1 for step in steps)
+    if not has_full_nodes or not has_one_gpu:
         raise ProfileRangeError(
             f"{measured.application.name}: too few measurements for a card; "
             f"measure steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
@@ -232,6 +237,9 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     # Factors of 1, with at most as many places as measured values of m.
     places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
     uncorrected = Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
+    losses = None
+    if measured.losses:
+        losses = rounded(fit_losses(measured.losses, size.loss_knots))
     card = Card(
         about=about,
         application=measured.application,
@@ -240,7 +248,7 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
         sync=sync,
         corrections=uncorrected,
         noise=rounded(fit_noise(measured, size)),
-        losses=rounded(fit_losses(measured.losses, size.loss_knots)) if measured.losses else None,
+        losses=losses,
     )
     card = replace(card, corrections=rounded(fit_corrections(measured, several, card)))
     errors = {name: rounded(error) for name, error in placement_errors(measured, card).items()}
@@ -255,11 +263,11 @@ def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitErro
         fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
         name = placement_class(step.gpus_by_node, card.grad.gpus_per_node)
         errors.setdefault(name, []).append(abs(fitted / step.step_time - 1.0))
-    return {
-        name: FitError(len(errors[name]), float(np.mean(errors[name])), max(errors[name]))
-        for name in PLACEMENT_CLASSES
-        if name in errors
-    }
+    fit_errors = {}
+    for name in PLACEMENT_CLASSES:
+        if name in errors:
+            fit_errors[name] = FitError(len(errors[name]), float(np.mean(errors[name])), max(errors[name]))
+    return fit_errors
 
 
 def fit_losses(losses: Sequence[float], most: int) -> LossCurve:
@@ -274,9 +282,10 @@ def fit_losses(losses: Sequence[float], most: int) -> LossCurve:
     epochs = range(1, len(losses) + 1)
     knots = sorted({1, len(losses)})
     while len(knots) < min(most, len(losses) // 2):
-        longer = (sorted([*knots, new]) for new in epochs if new not in knots)
-        knots = min(longer, key=lambda tried: _fit_lines(tried, losses)[1])
-    return LossCurve(tuple(knots), tuple(_fit_lines(knots, losses)[0].tolist()))
+        candidates = [sorted([*knots, epoch]) for epoch in epochs if epoch not in knots]
+        knots = min(candidates, key=lambda candidate: _fit_lines(candidate, losses)[1])
+    values, _ = _fit_lines(knots, losses)
+    return LossCurve(tuple(knots), tuple(values.tolist()))
 
 
 def _fit_lines(knots: Sequence[int], losses: Sequence[float]) -> tuple[NDArray[np.float64], float]:

@@ -43,7 +43,9 @@ def placement_class(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> str:
         return "one_node"
     if len(gpus_by_node) > FEW_NODES:
         return "many_nodes"
-    return "few_nodes" if is_packed(gpus_by_node, gpus_per_node) else "unpacked"
+    if is_packed(gpus_by_node, gpus_per_node):
+        return "few_nodes"
+    return "unpacked"
 
 
 def is_packed(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> bool:
@@ -60,6 +62,7 @@ class CardProfile:
 
     card: Card
     other_type: str | None = None
+    # Policies ask for the same values in every round, and computing one takes many steps in Python.
     _known_totals: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -73,8 +76,8 @@ class CardProfile:
         """Return the application, with the largest atomic batch size that fits in the memory of the type."""
         if self.other_type is None:
             return self.card.application
-        most = self.card.types[self.other_type].max_atomic_batch_size
-        return replace(self.card.application, max_atomic_batch_size=most)
+        other = self.card.types[self.other_type]
+        return replace(self.card.application, max_atomic_batch_size=other.max_atomic_batch_size)
 
     @property
     def sensitivity(self) -> Sensitivity | None:
@@ -86,9 +89,10 @@ class CardProfile:
         """Return the profiles on the GPU types of the card, by name; empty if the card states no type."""
         if self.card.gpu_type is None:
             return {}
-        return {self.card.gpu_type: CardProfile(self.card)} | {
-            name: CardProfile(self.card, name) for name in self.card.types
-        }
+        profiles = {self.card.gpu_type: CardProfile(self.card)}
+        for name in self.card.types:
+            profiles[name] = CardProfile(self.card, name)
+        return profiles
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time on a placement, given as the GPUs on each of its nodes.
@@ -134,7 +138,9 @@ class CardProfile:
     def losses(self) -> Sequence[float]:
         """Return the loss after each epoch; empty if the card has no losses."""
         curve = self.card.losses
-        return [] if curve is None else [curve(epoch + 1) for epoch in range(self.application.num_epochs)]
+        if curve is None:
+            return []
+        return [curve(epoch + 1) for epoch in range(self.application.num_epochs)]
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -143,7 +149,9 @@ class CardProfile:
         sizes = [limits.init_batch_size]
         while 2 * sizes[-1] < limits.max_batch_size:
             sizes.append(2 * sizes[-1])
-        return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
+        if sizes[-1] < limits.max_batch_size:
+            sizes.append(limits.max_batch_size)
+        return tuple(sizes)
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of a whole training at a batch size [examples], from the gain in each epoch.
@@ -171,10 +179,12 @@ class CardProfile:
         """Return the optimiser steps from the start of an epoch to the end of training."""
         scale = batch_size / self.application.init_batch_size
         epochs = range(first_epoch, self.application.num_epochs)
+        # An optimiser step makes a progress of `gain` M0-steps, so the steps of an epoch are its work over the gain.
         inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
         return self.card.work / self.application.num_epochs * sum(inverse_gains)
 
     def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time by the figures of the card; the arguments are checked."""
         card = self.card
         num_replicas = sum(gpus_by_node)
         if self.other_type is not None:
@@ -195,10 +205,11 @@ class CardProfile:
         return StepTime(step, max(step - grad, 0.0))
 
     def _check_step(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> None:
+        """Raise ProfileRangeError or DoesNotFitError, as `step_time` does."""
         limits = self.application
         if not gpus_by_node or min(gpus_by_node) < 1:
-            what = f"a placement has {gpus_by_node} GPUs on its nodes, must have 1 or more on each"
-            raise ProfileRangeError(f"{limits.name}: {what}")
+            problem = f"a placement has {gpus_by_node} GPUs on its nodes, must have 1 or more on each"
+            raise ProfileRangeError(f"{limits.name}: {problem}")
         allowed = f"must be {limits.min_atomic_batch_size} to {limits.max_atomic_batch_size}"
         if atomic_batch_size > limits.max_atomic_batch_size:
             where = self.other_type or self.card.gpu_type or "a GPU"

@@ -18,7 +18,9 @@ def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
     high = min(bisect_right(knots, x), len(knots) - 1)
     low = max(high - 1, 0)
     width = knots[high] - knots[low]
-    weight = (x - knots[low]) / width if width else 0.0
+    if not width:  # a single knot
+        return low, high, 0.0
+    weight = (x - knots[low]) / width
     return low, high, min(max(weight, 0.0), 1.0)
 
 

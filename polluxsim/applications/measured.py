@@ -70,6 +70,7 @@ class MeasuredProfile:
     scalability: Sequence[ScalabilityRow]  # in the order of the file, which matters where a triangulation is degenerate
     validations: Mapping[int, Sequence[EpochRow]]  # ends of the epochs 0, 1, …, by validated batch size [examples]
     best_metric: float | None = None  # metric of a perfect model, in the unit of the metric; None if unknown
+    # Policies ask for the same values in every round, and an interpolation takes long.
     _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -90,10 +91,10 @@ class MeasuredProfile:
         step_time = self._known_step_times.get(key)
         if step_time is None:
             if max(gpus_by_node) > self._largest_node:
-                parts: list[int] = []
+                measured_nodes: list[int] = []
                 for gpus in gpus_by_node:
-                    parts += packed(gpus, self._largest_node)
-                gpus_by_node = tuple(parts)
+                    measured_nodes += packed(gpus, self._largest_node)
+                gpus_by_node = tuple(measured_nodes)
             table = self._tables.get(canonical(gpus_by_node))
             if table is None:
                 step_time = self._interpolated(gpus_by_node, atomic_batch_size)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.applications.card import About, CardSize
 from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow, canonical
-from polluxsim.applications.sections import Range, Section, read_section
+from polluxsim.applications.sections import FigureRange, Section, read_section
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
@@ -18,9 +18,9 @@ from polluxsim.models.profile import Application
 DESCRIPTION_FILE = "applications.yaml"
 
 # Allowed values, to catch errors in descriptions and cards.
-COUNT = Range(1, 10**9)
-EPOCHS = Range(1, 10**5)
-METRIC = Range(-1e9, 1e9)
+COUNT = FigureRange(1, 10**9)
+EPOCHS = FigureRange(1, 10**5)
+METRIC = FigureRange(-1e9, 1e9)
 
 
 class Described(NamedTuple):
@@ -40,8 +40,10 @@ class Described(NamedTuple):
 
 def description_of(folder: Path) -> Path:
     """Return the description in a folder of measurements, or else the description of the artifact."""
-    own = folder / DESCRIPTION_FILE
-    return own if own.is_file() else shipped("traces") / "osdi21" / DESCRIPTION_FILE
+    description = folder / DESCRIPTION_FILE
+    if description.is_file():
+        return description
+    return shipped("traces") / "osdi21" / DESCRIPTION_FILE
 
 
 def read_described(path: Path) -> dict[str, Described]:
@@ -53,12 +55,21 @@ def read_described(path: Path) -> dict[str, Described]:
     source = root.text("source")
     license_name = root.text("license")
     applications = root.section("applications")
-    found = {name: applications.part(name, partial(_described, source, license_name)) for name in applications.nodes}
+    described = {}
+    for name in applications.nodes:
+        described[name] = applications.part(name, partial(_described, source, license_name))
     root.finish()
-    return found
+    return described
 
 
 def _described(source: str, license_name: str, section: Section) -> Described:
+    """Return the properties of an application. The source and the licence are those of the whole file."""
+    best_metric = None
+    if section.has("best_metric"):
+        best_metric = section.number("best_metric", METRIC)
+    card_size = CardSize()
+    if section.has("card_size"):
+        card_size = section.part("card_size", _card_size)
     described = Described(
         card=section.text("card"),
         about=About(section.text("title"), section.text("optimizer"), section.text("target"), source, license_name),
@@ -67,8 +78,8 @@ def _described(source: str, license_name: str, section: Section) -> Described:
         max_atomic_batch_size=_optional(section, "max_atomic_batch_size"),
         fixed_batch_size=_optional(section, "fixed_batch_size"),
         max_replicas=_optional(section, "max_replicas"),
-        best_metric=section.number("best_metric", METRIC) if section.has("best_metric") else None,
-        card_size=section.part("card_size", _card_size) if section.has("card_size") else CardSize(),
+        best_metric=best_metric,
+        card_size=card_size,
     )
     if "/" in described.card:
         raise section.error("card", "a file name without a folder")
@@ -76,15 +87,23 @@ def _described(source: str, license_name: str, section: Section) -> Described:
 
 
 def _card_size(section: Section) -> CardSize:
+    """Return the numbers of figures of a card; keys that the file leaves out have their defaults."""
     counts: dict[str, Any] = {}
-    for key in filter(section.has, CardSize.__annotations__):
-        is_list = key == "correction_replicas"
-        counts[key] = section.rising(key, Range(2, 10**9)) if is_list else section.integer(key, COUNT)
+    for key in CardSize.__annotations__:
+        if not section.has(key):
+            continue
+        if key == "correction_replicas":  # one GPU needs no correction
+            counts[key] = section.rising(key, FigureRange(2, 10**9))
+        else:
+            counts[key] = section.integer(key, COUNT)
     return CardSize(**counts)
 
 
 def _optional(section: Section, key: str) -> int | None:
-    return section.integer(key, COUNT) if section.has(key) else None
+    """Return a count, or None if the file leaves it out."""
+    if not section.has(key):
+        return None
+    return section.integer(key, COUNT)
 
 
 _RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
@@ -97,7 +116,10 @@ VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
 
 def find_traces(root: Path) -> Path | None:
     """Return the folder with one folder for each application, or None if `root` has another layout."""
-    return next((folder for folder in (root / "traces", root) if any(folder.glob(f"*/{PLACEMENTS}"))), None)
+    for folder in (root / "traces", root):
+        if any(folder.glob(f"*/{PLACEMENTS}")):
+            return folder
+    return None
 
 
 def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
@@ -113,17 +135,18 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
         raise InvalidInputError(f"{root}: no measured profiles; name a folder with traces/APPLICATION/{PLACEMENTS}")
     description = description_of(traces)
     described = read_described(description)
-    found = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
-    unknown = [name for name in found if name not in described]
-    if unknown:
-        raise InvalidInputError(
-            f"{traces / unknown[0]}: {description} has no epochs and limits of this application, only of "
-            f"{', '.join(described)}; describe it in {traces / DESCRIPTION_FILE}"
-        )
-    return {name: _read_profile(name, traces / name, described[name]) for name in found}
+    names = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
+    for name in names:  # before the tables are read, which takes longer
+        if name not in described:
+            raise InvalidInputError(
+                f"{traces / name}: {description} has no epochs and limits of this application, only of "
+                f"{', '.join(described)}; describe it in {traces / DESCRIPTION_FILE}"
+            )
+    return {name: _read_profile(name, traces / name, described[name]) for name in names}
 
 
 def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
+    """Read the profile of an application. Limits that its description leaves out are those of the measurements."""
     placements = read_placements(folder / PLACEMENTS)
     scalability = _read_scalability(folder / SCALABILITY)
     validations = _read_validations(folder, described.num_epochs)
@@ -175,14 +198,17 @@ def _step(row: Row) -> tuple[int, float, float]:
 
 def _distinct(path: Path, rows: Sequence[tuple[int, _RowT]], num_keys: int) -> list[_RowT]:
     """Return rows, given with their lines; raise InvalidInputError if two rows agree in their first values."""
-    found: dict[object, _RowT] = {}
+    row_by_key: dict[object, _RowT] = {}
     for line, row in rows:
-        if found.setdefault(row[:num_keys], row) is not row:
-            raise bad_line(path, line, f"{row[:num_keys]} is on an earlier line, too; remove one of the lines")
-    return list(found.values())
+        key = row[:num_keys]
+        if key in row_by_key:
+            raise bad_line(path, line, f"{key} is on an earlier line, too; remove one of the lines")
+        row_by_key[key] = row
+    return list(row_by_key.values())
 
 
 def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]]:
+    """Read the trainings of an application, by rising batch size [examples]."""
     runs = {}
     for path in folder.glob("validation-*.csv"):
         size = path.stem.removeprefix("validation-")
@@ -195,14 +221,16 @@ def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]
 
 
 def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
+    """Read the epochs of a training at one batch size. The progress, which is the work that is done, must rise."""
     rows = []
     reached = 0.0
     for row in read_rows(path, VALIDATION_COLUMNS):
         reached = row.number("progress", above=reached)
         iteration = row.number("iteration", at_least=0)
         metric = row.number("metric")
-        sqr, var = (row.number(name, at_least=0) for name in ("grad_sqr", "grad_var"))
-        rows.append(EpochRow(reached, iteration, metric, sqr, var))
+        grad_sqr = row.number("grad_sqr", at_least=0)
+        grad_var = row.number("grad_var", at_least=0)
+        rows.append(EpochRow(reached, iteration, metric, grad_sqr, grad_var))
     if len(rows) < num_epochs:
         raise InvalidInputError(f"{path}: the file has {len(rows)} epochs, must have {num_epochs}, as a job has")
     return rows

@@ -17,14 +17,14 @@ _PartT = TypeVar("_PartT")
 
 
 @dataclass(frozen=True)
-class Range:
+class FigureRange:
     """A closed range of numbers."""
 
-    least: float
-    most: float
+    lowest: float
+    highest: float
 
     def __str__(self) -> str:
-        return f"from {self.least:g} to {self.most:g}"
+        return f"from {self.lowest:g} to {self.highest:g}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,12 @@ class Section:
         section.finish()
         return part
 
+    def optional_part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT | None:
+        """Return what `read` returns for the mapping under a key, as `part` does; None without the key."""
+        if not self.has(key):
+            return None
+        return self.part(key, read)
+
     def text(self, key: str) -> str:
         """Return text that is not empty."""
         node = self._node(key)
@@ -64,35 +70,40 @@ class Section:
             raise self.error(key, "text that is not empty")
         return str(node.value)
 
-    def number(self, key: str, allowed: Range, item: Any = None) -> float:
+    def number(self, key: str, allowed: FigureRange, item: Any = None) -> float:
         """Return a number within limits: the value of a key, or an item of the list under the key."""
-        node = self._node(key) if item is None else item
-        # YAML also reads 1:30 and 1_000 as numbers.
-        value = read_number(node.value) if _is(node, "int", "float") else None
-        if value is None or not allowed.least <= value <= allowed.most:
+        node = item
+        if node is None:
+            node = self._node(key)
+        value = None
+        if _is(node, "int", "float"):
+            value = read_number(node.value)  # None for 1:30 and 1_000, which YAML reads as numbers too
+        if value is None or not allowed.lowest <= value <= allowed.highest:
             raise self.error(key, f"a number {allowed}", node)
         return value
 
-    def integer(self, key: str, allowed: Range, item: Any = None) -> int:
+    def integer(self, key: str, allowed: FigureRange, item: Any = None) -> int:
         """Return a whole number within limits: the value of a key, or an item of the list under the key."""
         value = self.number(key, allowed, item)
-        node = self._node(key) if item is None else item
+        node = item
+        if node is None:
+            node = self._node(key)
         if not _is(node, "int"):
             raise self.error(key, f"a whole number {allowed}", node)
         return int(value)
 
-    def numbers(self, key: str, allowed: Range) -> tuple[float, ...]:
+    def numbers(self, key: str, allowed: FigureRange) -> tuple[float, ...]:
         """Return a list of one or more numbers within limits."""
         return tuple(self.number(key, allowed, item) for item in self._items(key, self._node(key)))
 
-    def rising(self, key: str, allowed: Range) -> tuple[int, ...]:
+    def rising(self, key: str, allowed: FigureRange) -> tuple[int, ...]:
         """Return a list of one or more rising whole numbers within limits."""
         values = tuple(self.integer(key, allowed, item) for item in self._items(key, self._node(key)))
         if any(low >= high for low, high in pairwise(values)):
             raise self.error(key, "a rising list")
         return values
 
-    def table(self, key: str, rows: int, columns: int, allowed: Range) -> tuple[tuple[float, ...], ...]:
+    def table(self, key: str, rows: int, columns: int, allowed: FigureRange) -> tuple[tuple[float, ...], ...]:
         """Return a list of `rows` lists, each of `columns` numbers within limits."""
         table = []
         for row in self._items(key, self._node(key)):
@@ -104,25 +115,31 @@ class Section:
         return tuple(table)
 
     def finish(self) -> None:
-        """Raise an InvalidInputError if the mapping has a key that was not read."""
+        """Raise an InvalidInputError if the mapping has a key that was not read, like a misspelt optional key."""
         for key, node in self.nodes.items():
             if key not in self._asked:
-                what = f"key {key!r} is unknown, must be {one_of(key, sorted(self._asked))}"
-                raise bad_line(self.path, _line(node), what)
+                problem = f"key {key!r} is unknown, must be {one_of(key, sorted(self._asked))}"
+                raise bad_line(self.path, _line(node), problem)
 
     def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:
         """Return the error about the value of a key, or about `node`, a part of the value."""
-        node = self.nodes[key] if node is None else node
-        shown = short(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
-        return bad_line(self.path, _line(node), f"key {key!r} is {shown}, must be {allowed}")
+        if node is None:
+            node = self.nodes[key]
+        if isinstance(node, yaml.ScalarNode):
+            value = short(node.value)
+        else:
+            value = f"a {node.id} of {len(node.value)}"
+        return bad_line(self.path, _line(node), f"key {key!r} is {value}, must be {allowed}")
 
     def _node(self, key: str) -> Any:
+        """Return the YAML node of a key, and note that the key was read."""
         self._asked.add(key)
         if key not in self.nodes:
             raise bad_line(self.path, self.line, f"missing key {key!r} in the mapping that begins here")
         return self.nodes[key]
 
     def _items(self, key: str, node: Any) -> list[Any]:
+        """Return the YAML nodes of the items of a list that is not empty."""
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             raise self.error(key, "a list that is not empty", node)
         return list(node.value)
@@ -140,9 +157,12 @@ def read_section(path: Path) -> Section:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):  # a few aliases can expand to a very large value
                 raise bad_line(path, _line(event), "the file has an alias (*); write out the value")
+        # Nodes, and not their values, because only nodes know their lines.
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        line = 1
+        if error.problem_mark:
+            line = error.problem_mark.line + 1
         raise bad_line(path, line, f"not YAML: {error.problem}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidInputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
@@ -152,6 +172,7 @@ def read_section(path: Path) -> Section:
 
 
 def _section(path: Path, node: yaml.MappingNode) -> Section:
+    """Return a mapping. YAML itself would let the last of equal keys count, and hide the others."""
     nodes: dict[str, Any] = {}
     for key, value in node.value:
         if not _is(key, "str"):

@@ -21,7 +21,9 @@ from polluxsim.models.profile import Application
 def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:
     """Return up to `most` whole knots in geometric steps over the range of the measured values."""
     values = sorted(set(measured))
-    return tuple(sorted({round(x) for x in np.geomspace(values[0], values[-1], min(most, len(values)))}))
+    steps = np.geomspace(values[0], values[-1], min(most, len(values)))
+    # Small steps may round to the same knot.
+    return tuple(sorted({round(step) for step in steps}))
 
 
 def hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
@@ -97,14 +99,16 @@ def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
 
 def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> float:
     """Return the weight of a measured step: lower on scattered GPUs, and outside the limits of the batch size."""
-    batch_size = sum(gpus_by_node) * atomic_batch_size
-    in_use = limits.init_batch_size <= batch_size <= limits.max_batch_size
+    weight = 1.0
     if len(gpus_by_node) > FEW_NODES:
         filled = sum(gpus_by_node) / (GPUS_PER_NODE * len(gpus_by_node))
-        packed_weight = max(filled**4, UNPACKED_WEIGHT)  # near 1 only if almost all GPUs of the nodes are used
-    else:
-        packed_weight = 1.0 if is_packed(gpus_by_node, GPUS_PER_NODE) else UNPACKED_WEIGHT
-    return packed_weight * (1.0 if in_use else UNUSED_WEIGHT)
+        weight = max(filled**4, UNPACKED_WEIGHT)  # near 1 only if almost all GPUs of the nodes are used
+    elif not is_packed(gpus_by_node, GPUS_PER_NODE):
+        weight = UNPACKED_WEIGHT
+    batch_size = sum(gpus_by_node) * atomic_batch_size
+    if not limits.init_batch_size <= batch_size <= limits.max_batch_size:
+        weight *= UNUSED_WEIGHT
+    return weight
 
 
 NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)
@@ -150,9 +154,15 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
     """Return the mean time of a pass relative to full nodes, by GPUs on the emptiest node; 1 without measurements."""
     factors = []
     for fewest in range(1, GPUS_PER_NODE):
-        partial = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
-        logs = [log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in partial]
-        factors.append(float(np.exp(np.mean(logs))) if logs else 1.0)
+        logs = []
+        for step in steps:
+            if step.num_replicas > 1 and min(step.gpus_by_node) == fewest:
+                on_full_nodes = grad(step.num_replicas, fewest, step.atomic_batch_size)
+                logs.append(log(step.grad_time / on_full_nodes))
+        factor = 1.0
+        if logs:
+            factor = float(np.exp(np.mean(logs)))
+        factors.append(factor)
     return tuple(factors)
 
 

@@ -67,7 +67,9 @@ class Transformer(NamedTuple):
         """
         dense = 2 * self.params
         attention = 4 * self.layers * self.seq * self.hidden
-        again = dense + attention if self.recompute else 0.0
+        again = 0.0
+        if self.recompute:
+            again = dense + attention
         return self.seq * (dense * (2 + self.trainable) + 3 * attention + again)
 
     @property
@@ -84,8 +86,10 @@ class Transformer(NamedTuple):
 
         Source: Korthikanti et al. 2022, §4.1: 34 s h a layer; recomputed, 2 s h a layer and 34 s h once.
         """
-        per_token = self.hidden * (2 * self.layers + 34 if self.recompute else 34 * self.layers)
-        return float(self.seq * (per_token + 6 * self.vocab))
+        bytes_per_width = 34 * self.layers
+        if self.recompute:
+            bytes_per_width = 2 * self.layers + 34
+        return float(self.seq * (self.hidden * bytes_per_width + 6 * self.vocab))
 
     def most_examples(self, gpu: GpuType) -> int:
         """Return the examples of a pass that fit in a GPU's memory; 0 if the model does not fit."""
@@ -172,31 +176,40 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
 
     Types whose memory is too small are left out. Raise InvalidConfigError if the memory of every type is too small.
     """
-    fits = {gpu: most for gpu in speeds if (most := model.most_examples(gpu))}
-    if not fits:
+    most_examples = {}  # on each type whose memory is large enough
+    for gpu in speeds:
+        examples = model.most_examples(gpu)
+        if examples:
+            most_examples[gpu] = examples
+    if not most_examples:
         needed = (model.states + model.activations) / 1e9
         allowed = ", ".join(f"{gpu.name} of {gpu.memory:g} GB" for gpu in speeds)
         raise InvalidConfigError(f"card: one example of {needed:.0f} GB does not fit in the memory of {allowed}")
-    first, *others = fits
+    first, *further_types = most_examples
+    types = {}
+    for gpu in further_types:
+        types[gpu.name] = _other(model, most_examples[gpu], gpu, speeds[gpu])
     return Card(
         about=About(training.title, "Adam", f"{training.tokens:g} tokens", SOURCE, "Apache-2.0"),
         application=Application(
-            training.name, training.batch, training.max_batch, 1, fits[first], STAGES, "square-root"
+            training.name, training.batch, training.max_batch, 1, most_examples[first], STAGES, "square-root"
         ),
         work=rounded_figure(training.tokens / (training.batch * model.seq), 6),
-        grad=_grad(fits[first], model.pass_times(first, speeds[first])),
+        grad=_grad(most_examples[first], model.pass_times(first, speeds[first])),
         sync=_sync(model, speeds[first]),
         corrections=Corrections((2,), ((1.0,),)),
         noise=_noise(model, training),
         gpu_type=first.name,
-        types={gpu.name: _other(model, fits[gpu], gpu, speeds[gpu]) for gpu in others},
+        types=types,
     )
 
 
 def _grad(most: int, times: tuple[float, float]) -> GradTimes:
     """Return the time of a pass of up to `most` examples, from its constant part and the part per example [s; s]."""
     constant, per_example = times
-    knots = (1, most) if most > 1 else (1,)
+    knots: tuple[int, ...] = (1,)
+    if most > 1:
+        knots = (1, most)
     full = tuple(constant + per_example * m for m in knots)
     return rounded(GradTimes(knots, full, (1,), (1.0,), (1.0,) * (GPUS_PER_NODE - 1)))
 
@@ -206,7 +219,8 @@ def _local(model: Transformer, speed: Speed) -> tuple[float, float]:
 
     It is exact on two GPUs and on a full node.
     """
-    two, full = (model.all_reduce(gpus, speed.link) for gpus in (2, GPUS_PER_NODE))
+    two = model.all_reduce(2, speed.link)
+    full = model.all_reduce(GPUS_PER_NODE, speed.link)
     return two, (full - two) / (GPUS_PER_NODE - 2)
 
 

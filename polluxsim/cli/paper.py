@@ -14,7 +14,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from polluxsim.studies.paper.experiments import Inputs
-    from polluxsim.studies.paper.reproduction import Request
+    from polluxsim.studies.paper.reproduction import ReproductionRequest
 
 ALL = "all"  # name that stands for all tables and figures of Pollux
 LIST = "list"  # name that stands for a list of the names
@@ -93,10 +93,10 @@ def _reproduce(options: Namespace) -> int:
     return 0
 
 
-def _request(options: Namespace, extra: Sequence[str]) -> Request:
+def _request(options: Namespace, extra: Sequence[str]) -> ReproductionRequest:
     """Return the request of a reproduction. `extra` contains the overrides: of runs, and of Hydra's launcher."""
     from polluxsim.studies.paper.experiments import Inputs
-    from polluxsim.studies.paper.reproduction import Request
+    from polluxsim.studies.paper.reproduction import ReproductionRequest
     from polluxsim.studies.paper.runs import RunPlace
 
     if options.data is not None:
@@ -107,7 +107,9 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
         options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra"))
     )
     of_runs = tuple(word for word in extra if not word.startswith("hydra"))
-    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, of_runs, options.output, place)
+    return ReproductionRequest(
+        inputs, seeds, max(seeds, options.most_seeds), options.until, of_runs, options.output, place
+    )
 
 
 def add_paper_conformance(parser: ArgumentParser) -> None:
@@ -134,14 +136,16 @@ def _conformance(options: Namespace) -> int:
         left_out,
         why_not,
     )
-    from polluxsim.studies.paper.reproduction import Request, batch_of
+    from polluxsim.studies.paper.reproduction import ReproductionRequest, batch_of
     from polluxsim.studies.paper.runs import RunPlace
 
     inputs = _inputs(options)
     experiments = conformance_experiments(inputs, everything=options.all)
     if not experiments:
         raise InvalidInputError(f"{inputs.data}: has no data of published numbers; it must contain rigid/, osdi21/, …")
-    request = Request(inputs, 1, 1, None, (), options.output, RunPlace(options.output / "runs", options.workers))
+    request = ReproductionRequest(
+        inputs, 1, 1, None, (), options.output, RunPlace(options.output / "runs", options.workers)
+    )
     batch = batch_of(experiments, request)
     rows = judged(batch.outcomes(request))
     console().print(conformance_table(rows))

@@ -136,6 +136,7 @@ def as_text(report: ImportReport) -> str:
 
 
 def _lines(report: ImportReport) -> Iterator[str]:
+    """Yield the lines of a report, section by section."""
     yield f"{report.source} -> {report.destination}"
     yield f"{report.format}: {report.citation}"
     if report.caveat:
@@ -159,8 +160,10 @@ def _lines(report: ImportReport) -> Iterator[str]:
         yield "GPU types in the log, and in a replay"
         yield from _gpu_types(report)
         yield ""
-    scale = ", 1.00 is the whole cluster" if report.cluster_gpus else ""
-    yield f"offered load by day of submission{scale}"
+    title = "offered load by day of submission"
+    if report.cluster_gpus:
+        title += ", 1.00 is the whole cluster"
+    yield title
     yield from _load(report)
     yield ""
     yield "suspicious"
@@ -170,6 +173,7 @@ def _lines(report: ImportReport) -> Iterator[str]:
 
 
 def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
+    """Yield the number of all findings, and a line for each kind; nothing without findings."""
     if tallies:
         yield f"{title:<14}{sum(tally.count for tally in tallies):>10,}"
         yield from _tallies(tallies)
@@ -189,7 +193,10 @@ def _places(tally: Tally) -> str:
     words = []
     file = None
     for place in tally.places:
-        words.append(f"{place.line}" if place.file == file else f"{place.file} line {place.line}")
+        if place.file == file:
+            words.append(f"{place.line}")
+        else:
+            words.append(f"{place.file} line {place.line}")
         file = place.file
     if tally.count > len(tally.places):
         words.append("...")
@@ -197,6 +204,7 @@ def _places(tally: Tally) -> str:
 
 
 def _clock(report: ImportReport) -> str:
+    """Return what the times of the log are, and the instant of second 0."""
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
     zone = report.time_zone
@@ -221,6 +229,7 @@ def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
 
 
 def _gpu_counts(report: ImportReport) -> Iterator[str]:
+    """Yield a line with a bar for each number of GPUs."""
     # The most frequent numbers have a line each, in rising order.
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
@@ -234,10 +243,14 @@ def _gpu_counts(report: ImportReport) -> Iterator[str]:
 
 
 def _gpu_types(report: ImportReport) -> Iterator[str]:
+    """Yield a line for each type in the log, with the types that a replay takes it for."""
     for item in report.gpu_types[:MAX_LINES]:
         names_in_replay = []
         for name in item.known_as:
-            names_in_replay.append(f"{name} (no figures known)" if name in item.unknown else name)
+            if name in item.unknown:
+                names_in_replay.append(f"{name} (no figures known)")
+            else:
+                names_in_replay.append(name)
         yield f"{item.jobs:>10,}  {item.said}: {', '.join(names_in_replay) or 'any'}"
     other_types = report.gpu_types[MAX_LINES:]
     if other_types:
@@ -246,23 +259,32 @@ def _gpu_types(report: ImportReport) -> Iterator[str]:
 
 
 def _load(report: ImportReport) -> Iterator[str]:
-    mean = "" if report.mean_load is None else f", mean load {report.mean_load:.2f}"
+    """Yield the work of all jobs, and a line with a bar for each run of days."""
     unit = f"{report.unit.removesuffix('s')} h"
-    digits = HOUR_DIGITS if report.total_gpu_hours < FEW_HOURS else 0
-    yield f"  {report.total_gpu_hours:,.{digits}f} {unit} in all{mean}"
+    digits = 0
+    if report.total_gpu_hours < FEW_HOURS:
+        digits = HOUR_DIGITS
+    total = f"  {report.total_gpu_hours:,.{digits}f} {unit} in all"
+    if report.mean_load is not None:
+        total += f", mean load {report.mean_load:.2f}"
+    yield total
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
     # One line for each run of days, so that a year's log fits on a screen; the JSON contains every day.
     days_per_line = ceil(len(report.load) / MAX_LINES) or 1
     runs = [report.load[first : first + days_per_line] for first in range(0, len(report.load), days_per_line)]
-    mean_hours = [_mean([day.gpu_hours for day in run]) for run in runs]
+    mean_hours = []
+    for run in runs:
+        mean_hours.append(_mean([day.gpu_hours for day in run]))
     full_bar = max(mean_hours, default=0.0) or 1.0  # any length is right if no day has work
     for run, hours in zip(runs, mean_hours, strict=True):
         label = run[0].day
         if len(run) > 1:
             label = f"{run[0].day} to {run[-1].day}"
         loads = [day.load for day in run if day.load is not None]
-        load = f"{_mean(loads):6.2f}" if loads else ""
+        load = ""
+        if loads:
+            load = f"{_mean(loads):6.2f}"
         jobs = _mean([day.jobs for day in run])
         work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} {unit}/day"
         yield f"  {label:<24}  {work} {load}  {_bar(hours / full_bar)}".rstrip()

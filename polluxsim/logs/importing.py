@@ -1,4 +1,8 @@
-"""Import a cluster log: read and count its rows, sort the jobs by submission, write a trace, and report."""
+"""Import a cluster log: read and count its rows, sort the jobs by submission, write a trace, and report.
+
+Each row of the log is counted once: as a job, as dropped, or as bad. A log may have millions of rows, so they become
+Arrow columns as they are read.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,14 @@ from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import (
     GPU,
-    Clock,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
     Place,
-    Reason,
+    RowReason,
     parse_units,
     source_files,
     unit_word,
@@ -96,9 +100,11 @@ class Examination:
 
     def days(self) -> dict[int, tuple[int, float]]:
         """Return the number of jobs and their GPU time [GPU s] by day, counted from 0, the first day."""
-        days, which = np.unique(np.floor((self.times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
-        work = np.bincount(which, weights=np.nan_to_num(self.durations) * self.gpus)
-        loads = zip(np.bincount(which).tolist(), work.tolist(), strict=True)
+        day_of_job = np.floor((self.times + self._day_start) / DAY).astype(np.int64)
+        days, index = np.unique(day_of_job, return_inverse=True)
+        gpu_times = np.nan_to_num(self.durations) * self.gpus  # a job without a duration counts as a job only
+        work = np.bincount(index, weights=gpu_times)
+        loads = zip(np.bincount(index).tolist(), work.tolist(), strict=True)
         return dict(zip(days.tolist(), loads, strict=True))
 
     def gpu_types(self) -> tuple[TypeCount, ...]:
@@ -106,37 +112,43 @@ class Examination:
         if "gpu_type" not in self._table.column_names:
             return ()
         counts = []
-        for found in self._table["gpu_type"].drop_null().value_counts().to_pylist():
-            types = tuple(gpu.name for gpu in types_in(found["values"]))
+        for value_count in self._table["gpu_type"].drop_null().value_counts().to_pylist():
+            text = value_count["values"]
+            types = tuple(gpu.name for gpu in types_in(text))
             unknown = tuple(name for name in types if name not in GPU_TYPES)
-            counts.append(TypeCount(found["values"], found["counts"], types, unknown))
+            counts.append(TypeCount(text, value_count["counts"], types, unknown))
         return tuple(sorted(counts, key=lambda count: (-count.jobs, count.said)))
 
     def suspicious(self) -> tuple[Tally, ...]:
         """Return the number of suspicious jobs by reason: duplicates, bursts, and jobs outside the bulk."""
-        found = Tallies()
+        tallies = Tallies()
         for row in self._duplicates():
-            found.add(DUPLICATE, self._place(row))
-        _, first, counts = np.unique(np.floor(self.times), return_index=True, return_counts=True)
+            tallies.add(DUPLICATE, self._place(row))
+        _, first_rows, counts = np.unique(np.floor(self.times), return_index=True, return_counts=True)
         for index in np.flatnonzero(counts >= BURST).tolist():
-            found.add(IN_BURST, self._place(first[index]), int(counts[index]))
+            tallies.add(IN_BURST, self._place(first_rows[index]), int(counts[index]))
         if self.num_jobs >= BULK_JOBS:
-            self._find_outside_bulk(found)
-        return found.all()
+            self._find_outside_bulk(tallies)
+        return tallies.all()
 
     def _place(self, row: int) -> Place:
-        return Place(self._files[self._table["file"][int(row)].as_py()], self._table["line"][int(row)].as_py())
+        """Return the place of the job of a row in the log."""
+        file = self._table["file"][int(row)].as_py()
+        line = self._table["line"][int(row)].as_py()
+        return Place(self._files[file], line)
 
-    def _find_outside_bulk(self, found: Tallies) -> None:
+    def _find_outside_bulk(self, tallies: Tallies) -> None:
         """Add the jobs before and after the bulk to the findings."""
         few = max(1, int(self.num_jobs * BULK_SHARE))
-        after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1
+        after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1  # rows of the first jobs after pauses
         early = after_pause[after_pause <= few]
         if early.size:
-            found.add(BEFORE_BULK, self._place(early[-1] - 1), int(early[-1]))
+            bulk_start = int(early[-1])
+            tallies.add(BEFORE_BULK, self._place(bulk_start - 1), bulk_start)
         late = after_pause[after_pause >= self.num_jobs - few]
         if late.size:
-            found.add(AFTER_BULK, self._place(late[0]), self.num_jobs - int(late[0]))
+            bulk_end = int(late[0])
+            tallies.add(AFTER_BULK, self._place(bulk_end), self.num_jobs - bulk_end)
 
     def _duplicates(self) -> list[int]:
         """Return the rows whose names occur in an earlier row, by name."""
@@ -209,9 +221,10 @@ def import_trace(  # noqa: PLR0913  (options of one command)
     # The ending also prevents overwriting a log by mistake.
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")
-    size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
-    is_assumed = time_zone is None and trace_format.clock is Clock.LOCAL
-    importing = _Import(trace_format, source, destination, zone, is_assumed, size)
+    if cluster_gpus is None:
+        cluster_gpus = trace_format.cluster_gpus(source)
+    is_assumed = time_zone is None and trace_format.clock is LogClock.LOCAL
+    importing = _Import(trace_format, source, destination, zone, is_assumed, cluster_gpus)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         return importing.run(trace_format.read(source, zone), skip_bad)
@@ -221,9 +234,12 @@ def import_trace(  # noqa: PLR0913  (options of one command)
 
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
     """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
+    is_relative = trace_format.clock is LogClock.RELATIVE
+    if name is None and is_relative:
+        return UTC
     if name is None:
-        return _zone(trace_format, trace_format.time_zone) if trace_format.clock is not Clock.RELATIVE else UTC
-    if trace_format.clock is Clock.RELATIVE:
+        return _zone(trace_format, trace_format.time_zone)
+    if is_relative:
         raise InvalidConfigError(
             f"time_zone is {name!r}, must be absent, because the times of {trace_format.name} logs are seconds from an "
             "unknown start"
@@ -252,14 +268,17 @@ class _Start(NamedTuple):
 
     def day(self, number: int) -> str:
         """Return the date of a day counted from the first, or its number on a clock without dates."""
+        if self.local is None:
+            return str(number)
         try:
-            return str(number) if self.local is None else str(self.local.date() + timedelta(days=number))
-        except OverflowError:
+            return str(self.local.date() + timedelta(days=number))
+        except OverflowError:  # beyond the year 9999
             return str(number)
 
 
-def _start(seconds: float, clock: Clock, zone: tzinfo) -> _Start:
-    if clock is Clock.RELATIVE:
+def _start(seconds: float, clock: LogClock, zone: tzinfo) -> _Start:
+    """Return the first submission, given its time on the clock of the log [s]."""
+    if clock is LogClock.RELATIVE:
         return _Start(seconds, str(seconds), None)
     try:
         local = datetime.fromtimestamp(seconds, UTC).astimezone(zone)
@@ -291,15 +310,21 @@ class _Import:
         schema = pa.schema([*fields, ("oddities", pa.string()), ("file", pa.int32()), ("line", pa.int64())])
         table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
         if not table.num_rows:
-            reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
-            left_out = f": {'; '.join(reasons)}" if reasons else ""
-            word = unit_word(self.format.units)
-            raise InvalidInputError(f"{self.source}: no job with {word} in {self.rows_read} rows{left_out}")
+            raise self._no_job()
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
+        # Before the oddities are counted, because a repeat has those of its job again.
         table = self._without_repeats(table)
         self._count_oddities(table)
         with atomic_write(self.destination) as temporary:
             return self._write(table, temporary)
+
+    def _no_job(self) -> InvalidInputError:
+        """Return the error about a log without jobs, with the reasons why its rows are none."""
+        problem = f"{self.source}: no job with {unit_word(self.format.units)} in {self.rows_read} rows"
+        reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
+        if reasons:
+            problem += f": {'; '.join(reasons)}"
+        return InvalidInputError(problem)
 
     def _without_repeats(self, table: pa.Table) -> pa.Table:
         """Return the jobs without the repeats of runs, and count these as dropped.
@@ -307,6 +332,7 @@ class _Import:
         Outputs that overlap in time repeat the jobs that ran in both periods. Rows with equal job, submission and start
         are one run. The row of the run's end stays, or the row with the longest duration if none has the end.
         """
+        # Without starts, runs of one job cannot be told apart. Most logs have each name once, so nothing is sorted.
         if "queueing_delay" not in table.column_names or pc.count_distinct(table["job"]).as_py() == table.num_rows:
             return table
         is_running = pc.fill_null(pc.equal(table["status"], JobStatus.RUNNING.value), False)
@@ -325,7 +351,7 @@ class _Import:
         repeats = keys["row"].to_numpy()[:-1][is_repeat]
         for row in np.sort(repeats).tolist():
             place = Place(list(self.files)[table["file"][row].as_py()], table["line"][row].as_py())
-            self.dropped.add(Reason.REPEATED, place)
+            self.dropped.add(RowReason.REPEATED, place)
         stays = np.ones(table.num_rows, dtype=bool)
         stays[repeats] = False
         return table.filter(pa.array(stays))
@@ -349,9 +375,9 @@ class _Import:
                     reasons.append(self._too_large)
                 file_name, line = entry.place
                 file = self.files.setdefault(file_name, len(self.files))
-                # The core columns are the fields from `job` to `attempts`.
+                core = entry[1:END_OF_CORE]  # the fields from `job` to `attempts`
                 odd = BETWEEN_ODDITIES.join(reasons) or None
-                yield (*entry[1:END_OF_CORE], *entry.extras, odd, file, line)
+                yield (*core, *entry.extras, odd, file, line)
             elif isinstance(entry, Dropped):
                 self.dropped.add(entry.reason, entry.place)
             elif skip_bad:
@@ -374,23 +400,31 @@ class _Import:
         schema = trace_schema(self.format.extras, info)
         times = pa.array(table["submit_time"].to_numpy() - start.seconds)
         table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)
-        for row, what in beyond_limits(dict(zip(table.column_names, table.columns, strict=True))):
-            file = list(self.files)[table["file"][row].as_py()]
-            path = self.source / file if self.source.is_dir() else self.source
-            raise bad_line(path, table["line"][row].as_py(), f"{what} in the trace; correct the row, or remove it")
+        for row, reason in beyond_limits(dict(zip(table.column_names, table.columns, strict=True))):
+            log = self.source
+            if self.source.is_dir():
+                log /= list(self.files)[table["file"][row].as_py()]
+            line = table["line"][row].as_py()
+            raise bad_line(log, line, f"{reason} in the trace; correct the row, or remove it")
         with path.open("wb") as file:  # pyarrow takes only names in UTF-8
             pq.write_table(table.select(schema.names).cast(schema), file, row_group_size=GROUP_ROWS)
         return self._report(Examination(table, list(self.files), start.since_midnight), start)
 
     @property
     def _zone_name(self) -> str:
-        return "" if self.format.clock is Clock.RELATIVE else str(self.zone)
+        if self.format.clock is LogClock.RELATIVE:
+            return ""
+        return str(self.zone)
 
     def _report(self, examination: Examination, start: _Start) -> ImportReport:
+        """Return the report on the jobs that are written and on the rows that are not."""
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
         span = float(examination.times[-1])
+        mean_load = None
+        if span:  # a load needs a period
+            mean_load = self._load(hours, span)
         is_known = ~np.isnan(examination.durations)
         num_gpus, counts = np.unique(examination.gpus, return_counts=True)
         return ImportReport(
@@ -412,7 +446,7 @@ class _Import:
             larger_than_cluster=self.odd.get(self._too_large),
             load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
-            mean_load=self._load(hours, span) if span else None,
+            mean_load=mean_load,
             without_duration=int((~is_known).sum()),
             durations=_quantiles(examination.durations[is_known]),
             inter_arrivals=_quantiles(np.diff(examination.times)),
@@ -423,18 +457,22 @@ class _Import:
 
     def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
         """Yield the load of each day, from the jobs and GPU time [GPU s] of `Examination.days`."""
-        days = range(min(loads), max(loads) + 1)
-        # A submission that is wrong by centuries must not list all days in between.
-        for day in days if len(days) <= MAX_DAYS else sorted(loads):
+        days: Sequence[int] = range(min(loads), max(loads) + 1)
+        if len(days) > MAX_DAYS:  # a submission that is wrong by centuries must not list all days in between
+            days = sorted(loads)
+        for day in days:
             jobs, seconds = loads.get(day, (0, 0.0))
             yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))
 
     def _load(self, gpu_hours: float, seconds: float) -> float | None:
         """Return GPU time relative to the capacity of the cluster in a period [s]; None if its size is unknown."""
-        return None if self.cluster_gpus is None else gpu_hours / (self.cluster_gpus * seconds / HOUR)
+        if self.cluster_gpus is None:
+            return None
+        return gpu_hours / (self.cluster_gpus * seconds / HOUR)
 
 
 def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows as columns. A log may be larger than the memory as Python values, and smaller as columns."""
     while batch := list(islice(rows, BATCH_ROWS)):
         columns = zip(zip(*batch, strict=True), schema.types, strict=True)
         yield pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from sys import float_info
@@ -107,35 +107,43 @@ class TraceInfo:
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of a trace with the further columns `extras`."""
-    return (*CORE_COLUMNS, *(EXTRA_COLUMNS[name] for name in extras))
+    columns = list(CORE_COLUMNS)
+    columns += [EXTRA_COLUMNS[name] for name in extras]
+    return tuple(columns)
 
 
 def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
     """Return the Arrow schema of a trace, with all its metadata."""
     about = {"schema": VERSION, "sorted_by": "submit_time", **asdict(info)}
-    fields = [
-        pa.field(name, kind, nullable=nullable, metadata={"unit": unit, "meaning": meaning})
-        for name, kind, unit, meaning, nullable in columns_of(extras)
-    ]
-    return pa.schema(fields, metadata={PREFIX + key: value for key, value in about.items()})
+    metadata = {PREFIX + key: value for key, value in about.items()}
+    arrow_fields = []
+    for name, kind, unit, meaning, nullable in columns_of(extras):
+        arrow_fields.append(pa.field(name, kind, nullable=nullable, metadata={"unit": unit, "meaning": meaning}))
+    return pa.schema(arrow_fields, metadata=metadata)
 
 
 def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
     with reading_parquet(path):
         schema = read_schema(path)
-    about = {
-        key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
-    }
-    found = about.get(PREFIX + "schema")
-    if found != VERSION:
-        raise InvalidInputError(f"{path}: schema version is {found!r}, must be {VERSION!r}; import the log again")
-    fields = TraceInfo.__dataclass_fields__.values()
-    names = [field.name for field in fields if field.default is MISSING or PREFIX + field.name in about]
-    missing = [PREFIX + name for name in names if PREFIX + name not in about]
+    # Another program may have added metadata that are not UTF-8.
+    about: dict[str, str] = {}
+    for key, value in (schema.metadata or {}).items():
+        about[key.decode(errors="replace")] = value.decode(errors="replace")
+    version = about.get(PREFIX + "schema")
+    if version != VERSION:
+        raise InvalidInputError(f"{path}: schema version is {version!r}, must be {VERSION!r}; import the log again")
+    values: dict[str, str] = {}
+    missing = []
+    for field in fields(TraceInfo):
+        key_of_field = PREFIX + field.name
+        if key_of_field in about:
+            values[field.name] = about[key_of_field]
+        elif field.default is MISSING:  # older versions did not write the fields that have a default
+            missing.append(key_of_field)
     if missing:
         raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}; import the log again")
-    return TraceInfo(**{name: about[PREFIX + name] for name in names})
+    return TraceInfo(**values)
 
 
 class TraceJob(NamedTuple):
@@ -168,7 +176,9 @@ class TraceJob(NamedTuple):
     @property
     def gpu_time(self) -> float:
         """Return duration times GPUs [GPU s]; NaN if there is no duration."""
-        return np.nan if self.duration is None else self.duration * self.num_gpus
+        if self.duration is None:
+            return np.nan
+        return self.duration * self.num_gpus
 
 
 def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
@@ -179,22 +189,27 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file; check the path")
     if path.suffix != ".parquet":
-        what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
-        raise InvalidInputError(f"{path}: {what}")
+        advice = "make it with polluxsim log import FORMAT LOG -o FILE.parquet"
+        raise InvalidInputError(f"{path}: the file must be a trace in .parquet; {advice}")
     info = read_info(path)
     with reading_parquet(path, "cannot be read", remedy=""):
-        present = read_schema(path).names
-        known = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
-        schema = pa.schema([(column.name, column.kind) for column in known if column.name in TraceJob._fields])
+        names = read_schema(path).names
+        columns_of_file = columns_of([name for name in EXTRA_COLUMNS if name in names])
+        # Only the columns of `TraceJob`, because a trace may have many columns that no replay needs.
+        schema = pa.schema(
+            [(column.name, column.kind) for column in columns_of_file if column.name in TraceJob._fields]
+        )
         table = read_parquet(path, schema.names).select(schema.names).cast(schema)
         table.validate(full=True)
-    columns = {
-        name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])
-        for name in TraceJob._fields
-    }
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in TraceJob._fields:
+        if name in schema.names:
+            columns[name] = table[name]
+        else:
+            columns[name] = pa.chunked_array([pa.nulls(table.num_rows)])
     _check(path, columns)
-    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-    return info, [TraceJob(*row) for row in rows]
+    values_by_column = [column.to_pylist() for column in columns.values()]
+    return info, [TraceJob(*values) for values in zip(*values_by_column, strict=True)]
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:
@@ -205,10 +220,12 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
     """
     schema = trace_schema((), info)
     count = len(jobs["job"])
-    columns = [
-        pa.array(jobs[field.name], field.type) if field.name in jobs else pa.nulls(count, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        if field.name in jobs:
+            columns.append(pa.array(jobs[field.name], field.type))
+        else:
+            columns.append(pa.nulls(count, field.type))
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(pa.table(columns, schema=schema), file)
 
@@ -239,8 +256,8 @@ def dates_of(path: Path, info: TraceInfo) -> Origin | None:
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     """Check what a schema cannot state. A missing value of a required column is NaN here."""
-    for row, what in beyond_limits(columns):
-        raise bad_line(path, row + 1, what)
+    for row, reason in beyond_limits(columns):  # the first one suffices
+        raise bad_line(path, row + 1, reason)
     if columns["job"].null_count:
         row = columns["job"].is_null().to_pylist().index(True)
         raise bad_line(path, row + 1, "column 'job' is None, must be a name")
@@ -260,13 +277,15 @@ def beyond_limits(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[tuple[int,
         "num_nodes": (0.0, MAX_GPUS),
         "gpus_per_task": (0.0, MAX_GPUS),
     }
-    for name, (least, most) in ((name, limits[name]) for name in limits if name in columns):
+    for name, (lowest, highest) in limits.items():
+        if name not in columns:
+            continue
         values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # rounds integers above 2⁵³
-        good = (values >= least) & (values <= most)
-        allowed = f"a number from {least:g} to {most:g}"
+        is_good = (values >= lowest) & (values <= highest)  # False for NaN, which a missing value becomes
+        allowed = f"a number from {lowest:g} to {highest:g}"
         if name not in ("submit_time", "num_gpus"):
-            good |= columns[name].is_null().to_numpy()
+            is_good |= columns[name].is_null().to_numpy()
             allowed += ", or nothing"
-        if not good.all():
-            row = int(np.argmin(good))
+        if not is_good.all():
+            row = int(np.argmin(is_good))
             yield row, f"column {name!r} is {columns[name][row].as_py()!r}, must be {allowed}"

@@ -1,4 +1,8 @@
-"""Likely causes of waits that no replay explains, with the evidence that the log has for each of them."""
+"""Likely causes of waits that no replay explains, with the evidence that the log has for each of them.
+
+A log does not say why a job waited. Each cause has a state of the cluster in which it makes jobs wait, and its share is
+that of the waiting time which falls into this state. A state may have several causes, so shares do not add up to 1.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.common.durations import DAY, length
-from polluxsim.logs.formats.base import Reason
+from polluxsim.common.durations import DAY, HOUR, length
+from polluxsim.logs.formats.base import RowReason
 from polluxsim.logs.trace_table import TraceJob
 from polluxsim.metrics.outcomes import how_often, number_of
 
@@ -45,12 +49,12 @@ class Use(NamedTuple):
     @classmethod
     def of(cls, jobs: Sequence[TraceJob]) -> Use:
         """Return the use by the jobs whose waits and durations are known."""
-        chosen = [job for job in jobs if job.num_gpus > 0 and job.duration and (job.queueing_delay or 0.0) >= 0]
-        chosen = [job for job in chosen if job.queueing_delay is not None]
+        chosen = [job for job in jobs if _has_known_times(job)]
         submit = np.array([job.submit_time for job in chosen])
         start = submit + np.array([job.queueing_delay for job in chosen], dtype=float)
         end = start + np.array([job.duration for job in chosen], dtype=float)
-        return cls(chosen, submit, start, end, np.array([job.num_gpus for job in chosen]))
+        gpus = np.array([job.num_gpus for job in chosen])
+        return cls(chosen, submit, start, end, gpus)
 
     def only(self, which: NDArray[np.bool_]) -> Use:
         """Return the use by some of the jobs; `which` has shape (jobs,)."""
@@ -62,30 +66,47 @@ class Use(NamedTuple):
         """Return the largest number of GPUs in use at once."""
         if not self.jobs:
             return 0.0
-        _, in_use = _sums(np.concatenate([self.start, self.end]), np.concatenate([self.gpus, -self.gpus]))
+        times = np.concatenate([self.start, self.end])
+        changes = np.concatenate([self.gpus, -self.gpus])
+        _, in_use = _sums(times, changes)
         return float(in_use.max())
 
 
+def _has_known_times(job: TraceJob) -> bool:
+    """Return whether a job waited for a known time and then held GPUs for a known time."""
+    wait = job.queueing_delay
+    return wait is not None and wait >= 0 and job.num_gpus > 0 and bool(job.duration)
+
+
 def _sums(times: Array, changes: Array) -> tuple[Array, Array]:
-    """Return the distinct times, rising, and the running sum of the changes from each time on."""
+    """Return the distinct times, rising, and the running sum of the changes from each time on.
+
+    Changes at the same time count together, so GPUs that pass from one job to the next are never counted twice.
+    """
     distinct, index = np.unique(times, return_inverse=True)
     return distinct, np.cumsum(np.bincount(index, changes))
 
 
 def _at(times: Array, sums: Array, grid: Array) -> Array:
-    """Return running sums, which change at `times`, from each time of a grid on."""
+    """Return running sums, which change at `times`, from each time of a grid on; 0 before the first change."""
     index = np.searchsorted(times, grid, side="right")
     return np.concatenate([[0.0], sums])[index]
 
 
 class WaitOccupancy:
-    """GPUs in use over time, and how long jobs wait in a given state of the cluster."""
+    """GPUs in use over time, and how long jobs wait in a given state of the cluster.
+
+    `grid` has the times at which the state changes: each submission, start and end, rising [s]. The state is constant
+    from each time of the grid to the next one, so conditions on it are arrays of shape (times of the grid,).
+    """
 
     def __init__(self, use: Use) -> None:
         self.use = use
         self.grid = np.unique(np.concatenate([use.submit, use.start, use.end]))
+        # Nothing waits or runs after the last time, so the state from then on has no length.
         self.lengths = np.append(np.diff(self.grid), 0.0)
         self.in_use = self.held_by(use)
+        # Submissions and starts are times of the grid, so these are the indices of the equal times.
         self._first = np.searchsorted(self.grid, use.submit)
         self._last = np.searchsorted(self.grid, use.start)
         self.waiting_time = float((use.start - use.submit).sum())
@@ -97,6 +118,7 @@ class WaitOccupancy:
     def largest_waiting(self, use: Use) -> Array:
         """Return the GPUs of the largest of some jobs that wait from each time of the grid on; 0 if none waits."""
         largest = np.zeros(len(self.grid))
+        # The sizes rise, so a larger job that waits replaces the smaller ones.
         for gpus in np.unique(use.gpus):
             has_size = use.gpus == gpus
             waiting = self._over_time(use.submit[has_size], use.start[has_size], np.ones(int(has_size.sum())))
@@ -104,6 +126,7 @@ class WaitOccupancy:
         return largest
 
     def _over_time(self, first: Array, last: Array, values: Array) -> Array:
+        """Return the sum of the values that count from `first` to `last` [s], from each time of the grid on."""
         times, sums = _sums(np.concatenate([first, last]), np.concatenate([values, -values]))
         return _at(times, sums, self.grid)
 
@@ -112,8 +135,15 @@ class WaitOccupancy:
 
         `which` has shape (jobs,), and `holds` has the condition from each time of the grid on.
         """
+        # How long the condition held up to each time of the grid. The wait of a job is the difference of two values,
+        # which takes one step for each job, however many times of the grid the wait contains.
         passed = np.concatenate([[0.0], np.cumsum(self.lengths * holds)])
         return float((passed[self._last[which]] - passed[self._first[which]]).sum())
+
+    def share_of_waits_while(self, holds: NDArray[np.bool_]) -> float:
+        """Return the share of the waiting time of all jobs in which a condition holds [1]."""
+        everything = np.ones(len(self.use.jobs), dtype=bool)
+        return self.wait_while(everything, holds) / self.waiting_time
 
 
 def likely_causes(jobs: Sequence[TraceJob], gpus: int, left_out: Mapping[str, int]) -> list[Cause]:
@@ -156,11 +186,15 @@ def inferred_user_limit(jobs: Sequence[TraceJob], gpus: int) -> int | None:
     total = sum(owner.waited for owner in limited.values())
     if not limited or total / occupancy.waiting_time < LEAST_SHARE:
         return None
-    waited: dict[int, float] = {}
+    waited_at: dict[int, float] = {}  # by the number of GPUs that the users held [job s]
     for owner in limited.values():
-        waited[int(owner.largest)] = waited.get(int(owner.largest), 0.0) + owner.waited
-    limit = max(waited, key=waited.__getitem__)
-    if waited[limit] < total / 2 or max(job.num_gpus for job in jobs) > limit:
+        number = int(owner.largest)
+        waited_at[number] = waited_at.get(number, 0.0) + owner.waited
+    limit = max(waited_at, key=waited_at.__getitem__)
+    # Users who stop at different numbers have no common limit; their own demand may end there.
+    is_common = waited_at[limit] >= total / 2
+    largest_job = max(job.num_gpus for job in jobs)
+    if not is_common or largest_job > limit:
         return None
     return limit
 
@@ -184,11 +218,13 @@ def _owners_at_limit(occupancy: WaitOccupancy, gpus: int, owners: NDArray[np.str
         gpus_held = occupancy.held_by(use.only(is_own))
         largest = float(gpus_held.max())
         waited = 0.0
-        times = 0
+        # The state depends on the size of a job: a smaller one may still fit below the limit, or among the idle GPUs.
         for size in np.unique(use.gpus[is_own]):
-            at_limit = (gpus_held + size > largest) & (gpus - occupancy.in_use >= size)
-            waited += occupancy.wait_while(is_own & (use.gpus == size), at_limit)
+            is_limited = gpus_held + size > largest
+            has_room = gpus - occupancy.in_use >= size
+            waited += occupancy.wait_while(is_own & (use.gpus == size), is_limited & has_room)
         reached = gpus_held == largest
+        # Each time at which the owner comes to its largest number, and the first time if it begins with it.
         times = int((reached[1:] & ~reached[:-1]).sum()) + int(reached[0])
         if times >= LEAST_TIMES and waited > 0:
             limited[name] = AtLimit(waited, largest, times)
@@ -252,7 +288,7 @@ def _partitions(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
 
 def _without_gpus(occupancy: WaitOccupancy, gpus: int, num_jobs: int, left_out: Mapping[str, int]) -> Iterator[Cause]:
     """Yield jobs without GPUs, which the import leaves out, if jobs wait although enough GPUs are idle."""
-    count = left_out.get(Reason.NO_GPU, 0)
+    count = left_out.get(RowReason.NO_GPU, 0)
     share = count / (num_jobs + sum(left_out.values()))
     if share >= LEAST_CPU_SHARE:
         idle = _idle_share(occupancy, gpus)
@@ -266,18 +302,18 @@ def _without_gpus(occupancy: WaitOccupancy, gpus: int, num_jobs: int, left_out: 
 
 def _idle_share(occupancy: WaitOccupancy, gpus: int) -> float:
     """Return the share of the waiting time in which even the largest waiting job would have had enough GPUs."""
-    everything = np.ones(len(occupancy.use.jobs), dtype=bool)
     has_room = gpus - occupancy.in_use >= occupancy.largest_waiting(occupancy.use)
-    return occupancy.wait_while(everything, has_room) / occupancy.waiting_time
+    return occupancy.share_of_waits_while(has_room)
 
 
 def _idle(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
     """Yield waits with idle GPUs, for whatever reason."""
     share = _idle_share(occupancy, gpus)
     if share >= LEAST_SHARE:
-        is_empty = occupancy.in_use == 0
-        empty = occupancy.wait_while(np.ones(len(occupancy.use.jobs), dtype=bool), is_empty) / occupancy.waiting_time
-        words = f"; in {percent(empty)} of it no job ran at all" if empty >= LEAST_SHARE else ""
+        empty_share = occupancy.share_of_waits_while(occupancy.in_use == 0)
+        words = ""
+        if empty_share >= LEAST_SHARE:
+            words = f"; in {percent(empty_share)} of it no job ran at all"
         yield Cause(
             "idle GPUs",
             share,
@@ -293,9 +329,12 @@ def _more_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
     if peak > gpus:
         busy = occupancy.in_use > gpus
         share = float((occupancy.lengths * busy).sum() / occupancy.lengths.sum())
+        share_of_waits = share
+        if share >= LEAST_SHARE:
+            share_of_waits = 1.0  # first of all causes: waits on too small a cluster say little about the others
         yield Cause(
             "more GPUs",
-            1.0 if share >= LEAST_SHARE else share,
+            share_of_waits,
             f"more GPUs than the {gpus} of the replay: up to {peak:g} were in use at once, and more than {gpus} in "
             f"{percent(share)} of the time",
         )
@@ -310,12 +349,11 @@ def _fewer_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
     peaks = np.zeros(day.max() + 1)
     np.maximum.at(peaks, day, in_use)
     waited = np.bincount(day, is_waiting * occupancy.lengths, minlength=len(peaks))
-    has_wait = waited > DAY / 24
+    has_wait = waited > HOUR  # without waiting jobs, a low peak only means a low demand
     few = has_wait & (peaks < FEW_GPUS * gpus)
     if not few.any():
         return
-    everything = np.ones(len(occupancy.use.jobs), dtype=bool)
-    on_few = occupancy.wait_while(everything, few[day]) / occupancy.waiting_time
+    on_few = occupancy.share_of_waits_while(few[day])
     if on_few < LEAST_SHARE:
         return
     yield Cause(
@@ -342,12 +380,12 @@ def _held_back(jobs: Sequence[TraceJob]) -> Iterator[Cause]:
     in_arrays = sum(job.array_limit is not None for job in jobs)
     words = []
     if delays:
-        words.append(
-            f"{number_of(len(delays), 'job')} became eligible {length(float(np.mean(delays)))} late on average"
-        )
+        mean_delay = length(float(np.mean(delays)))
+        words.append(f"{number_of(len(delays), 'job')} became eligible {mean_delay} late on average")
     if in_arrays:
         words.append(f"{number_of(in_arrays, 'job')} are in arrays with a limit")
     if words:
+        # The share is 0, because recorded waits begin when a job becomes eligible: they do not contain these delays.
         yield Cause("dependencies and holds", 0.0, f"dependencies, begin times or limits of arrays: {'; '.join(words)}")
 
 
@@ -357,5 +395,7 @@ def percent(share: float) -> str:
     >>> percent(0.845), percent(0.004)
     ('84 %', '0.4 %')
     """
-    digits = 0 if share >= 0.01 else 1
+    digits = 0
+    if share < 0.01:
+        digits = 1  # a whole number would be 0 or 1 for all of these shares
     return f"{100 * share:.{digits}f} %"

@@ -1,4 +1,9 @@
-"""Complete a plan of runs: make the missing ones, show the progress, and write all results as one table."""
+"""Complete a plan of runs: make the missing ones, show the progress, and write all results as one table.
+
+A sweep may be killed at any time, and started again. It keeps three rules: only one process works in a folder, which it
+locks; a run counts as finished only with all of its files, undamaged; and the table of results exists only while the
+last sweep of the folder is complete, so it is removed first and written last.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +61,10 @@ PAUSE = 0.5  # time between two counts of the finished runs, which show the prog
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     """Write and return the results of finished runs, in the order of the entries. Write wall-clock times separately."""
     # The type of a column must not depend on the values of one sweep, so that tables of sweeps can be joined.
-    column_types = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
+    column_types = {}
+    for field in fields(Summary):
+        if field.type in ("float", "float | None"):
+            column_types[field.name] = pa.float64()
     user_metrics: dict[str, Metric] = {}
     rows = []
     timing_rows = []
@@ -70,7 +78,9 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
         timing_rows.append({"folder": row["folder"], "key": row["key"], **_seconds_by_phase(entry)})
     # The metrics last, because a user's metric may have the name of a setting.
     column_types.update(dict.fromkeys(user_metrics, pa.float64()))
-    table = table_of(rows, column_types).replace_schema_metadata(as_metadata(user_metrics) or None)
+    # An empty dictionary would write metadata into the file of a sweep without the user's metrics.
+    metadata = as_metadata(user_metrics) or None
+    table = table_of(rows, column_types).replace_schema_metadata(metadata)
     # The table of results is last: it says that the sweep is complete.
     _write_table(table_of(timing_rows, {}), folder / TIMING)
     _write_table(table, folder / DATASET)
@@ -101,6 +111,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
 def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run in the table of a sweep; `info` is the content of its run.json."""
     summary = info["summary"] or {}  # null for a run without jobs
+    # The columns have the order of the fields, whatever the order in the file.
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     user_values = {name: value for name, (_, value) in values_in(info).items()}
     # The values of the user's metrics are columns. The settings with their classes are not.
@@ -158,13 +169,16 @@ def sweep_progress(entries: Sequence[Entry], num_finished: int) -> Iterator[None
         yield
         return
     over = threading.Event()
-    note = f"{num_finished} found finished" if num_finished else ""
+    note = ""
+    if num_finished:
+        note = f"{num_finished} found finished"
     with progress_line("runs", len(entries), note) as show:
 
         def watch() -> None:
             missing = list(entries)
             # The folders show the progress, because some launchers report nothing before the last run has ended.
             while not over.wait(PAUSE):
+                # Only the runs that were missing at the last count: reading all of them each time would take long.
                 missing = [entry for entry in missing if not is_written(entry)]
                 show(len(entries) - len(missing), len(entries), note)
 
@@ -298,7 +312,7 @@ def complete_sweep(
         try:
             return _make_and_tabulate(entries, folder, workers, cache, check_first=check_first)
         except KeyboardInterrupt:
-            clear_runs(folders)  # the workers have ended
+            clear_runs(folders)  # the workers have ended, so none of them writes there
             num_finished = sum(map(is_finished, entries))
             counts = f"{num_finished} of {len(entries)}"
             message = f"interrupted, {counts} runs are finished and kept; the same command continues"
@@ -318,7 +332,9 @@ def reserved(folder: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                if [path.name for path in folder.iterdir()] == [LOCK]:
+                # The file goes while the folder is locked: later, it might be the lock of another sweep.
+                names = [path.name for path in folder.iterdir()]
+                if names == [LOCK]:
                     (folder / LOCK).unlink()
     finally:
         for path in new_folders:

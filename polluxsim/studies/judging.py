@@ -1,4 +1,8 @@
-"""Judge forecasts of waits against the truth: calibrate on the first part of a log, and forecast the second part."""
+"""Judge forecasts of waits against the truth: calibrate on the first part of a log, and forecast the second part.
+
+The forecast must not see the waits of the second part. Its jobs, and the changes of the nodes, are known to it: it
+forecasts waits for a load and a cluster that are given, as a plan of a site gives them.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +53,7 @@ VARIED = {
 """Options for the settings that a judgement sets, by setting."""
 
 LEAST_REST = 2 * DAY  # shortest time with fewer GPUs in use at the end of a log from which fewer nodes are inferred [s]
+LEAST_BUSY_SHARE = 0.25  # share of `LEAST_REST` in which jobs must wait [1]
 DRAIN = DAY  # longest time before the removal of a node in which it starts no jobs [s]
 LEAST_DAYS = 5  # fewer days in the first part give no intervals
 
@@ -124,7 +129,7 @@ class Judgement(NamedTuple):
         return self.groups[0]
 
     def sentences(self) -> Iterator[str]:
-        """Yield what was forecast, and how far off it was."""
+        """Yield sentences on the forecast: its calibration, its error, and how many days its intervals contain."""
         policy = self.calibration.verdict.policy
         agreement, coverage = self.whole
         yield (
@@ -165,19 +170,7 @@ def judge(request: JudgeRequest) -> Judgement:
     recorded = recorded_waits(part.log, part.jobs)
     jobs = list(part.jobs.values())
     end = jobs[-1].submit_time
-    split = request.split
-    if split is None:
-        split = end / 2
-    if not 0 < split < end:
-        raise InvalidInputError(
-            f"--split is {length(split)}, must be above 0 and below {length(end)}, the last submission of the log"
-        )
-    for change in request.changes or ():
-        if not split <= change.time < end:
-            raise InvalidInputError(
-                f"--change at {length(change.time)} is outside the second part of the log, {length(split)} to "
-                f"{length(end)}; give a time in it, or another --split"
-            )
+    split = _split(request, end)
     notes = list(part.sentences)
     nodes = request.nodes
     if nodes is None:
@@ -205,6 +198,27 @@ def judge(request: JudgeRequest) -> Judgement:
     return Judgement(request, split, end, nodes, calibration, changes, groups, recorded_before, notes)
 
 
+def _split(request: JudgeRequest, end: float) -> float:
+    """Return the time that ends the first part of a log whose last submission is at `end` [s].
+
+    Raise InvalidInputError if it leaves one part empty, or if a change of the nodes is outside the second part.
+    """
+    split = request.split
+    if split is None:
+        split = end / 2
+    if not 0 < split < end:
+        raise InvalidInputError(
+            f"--split is {length(split)}, must be above 0 and below {length(end)}, the last submission of the log"
+        )
+    for change in request.changes or ():
+        if not split <= change.time < end:
+            raise InvalidInputError(
+                f"--change at {length(change.time)} is outside the second part of the log, {length(split)} to "
+                f"{length(end)}; give a time in it, or another --split"
+            )
+    return split
+
+
 def _peak_nodes(jobs: Sequence[TraceJob], start: float, end: float, gpus_per_node: int) -> int:
     """Return the nodes for the largest number of GPUs in use at once between two times [s]."""
     use = Use.of(jobs)
@@ -221,49 +235,56 @@ def _peak_nodes(jobs: Sequence[TraceJob], start: float, end: float, gpus_per_nod
 def inferred_changes(jobs: Sequence[TraceJob], split: float, nodes: int, gpus_per_node: int) -> list[NodesFrom]:
     """Return the changes of the nodes after a time [s], from the GPUs in use at once, in order of time.
 
-    Nodes came when more GPUs were in use than `nodes` have. Nodes went if at least two days remain in which jobs waited
-    and at most 90 % of the GPUs were in use at once.
+    Nodes came when more GPUs were in use than `nodes` have. Nodes went if at least two days remain in which at most
+    90 % of the GPUs were in use at once, and if jobs waited for half a day or more of them.
     """
     use = Use.of(jobs)
     occupancy = WaitOccupancy(use)
-    after = occupancy.grid >= split
-    if not after.any():
+    is_second_part = occupancy.grid >= split
+    if not is_second_part.any():
         return []
     changes = []
     present = nodes
-    in_use = np.where(after, occupancy.in_use, 0.0)
-    nodes_of_log = ceil(float(in_use.max()) / gpus_per_node)
+    in_use = np.where(is_second_part, occupancy.in_use, 0.0)
+    nodes_in_use = ceil(float(in_use.max()) / gpus_per_node)
     came = split
-    if nodes_of_log > nodes:
+    if nodes_in_use > nodes:
+        # The nodes come when the first of them must be there, and all at once: the log does not say when the others do.
         came = float(occupancy.grid[np.argmax(in_use > nodes * gpus_per_node)])
-        present = nodes_of_log
+        present = nodes_in_use
         changes.append(NodesFrom(came, present))
     # Nodes can have gone only after the last time at which most of the GPUs were in use.
-    many = np.flatnonzero(in_use > FEW_GPUS * present * gpus_per_node)
-    last = came
-    if many.size and many[-1] + 1 < len(occupancy.grid):
-        last = float(occupancy.grid[many[-1] + 1])
-    after_last = (occupancy.grid >= last) & after
+    has_most_in_use = np.flatnonzero(in_use > FEW_GPUS * present * gpus_per_node)
+    went = came
+    if has_most_in_use.size and has_most_in_use[-1] + 1 < len(occupancy.grid):
+        went = float(occupancy.grid[has_most_in_use[-1] + 1])
+    is_after = (occupancy.grid >= went) & is_second_part
+    has_waiting = occupancy.largest_waiting(use) > 0
+    time_with_waiting = float((occupancy.lengths * has_waiting)[is_after].sum())
     end = jobs[-1].submit_time
-    waited = float((occupancy.lengths * (occupancy.largest_waiting(use) > 0))[after_last].sum())
-    if after_last.any() and end - last >= LEAST_REST and waited >= LEAST_REST / 4:
-        fewer = ceil(float(occupancy.in_use[after_last].max()) / gpus_per_node)
+    # Few GPUs in use mean fewer nodes only if jobs wait for GPUs, and only over a time that is no chance.
+    is_long = end - went >= LEAST_REST
+    is_busy = time_with_waiting >= LEAST_BUSY_SHARE * LEAST_REST
+    if is_after.any() and is_long and is_busy:
+        fewer = ceil(float(occupancy.in_use[is_after].max()) / gpus_per_node)
         if 0 < fewer < present:
-            changes.append(NodesFrom(last, fewer))
+            changes.append(NodesFrom(went, fewer))
     return changes
 
 
 def _in_words(changes: Sequence[NodesFrom], nodes: int, *, is_inferred: bool) -> Iterator[str]:
     """Yield a sentence for each change of the nodes."""
-    how = "inferred from the GPUs in use at once" if is_inferred else "given"
+    source = "given"
+    if is_inferred:
+        source = "inferred from the GPUs in use at once"
     before = nodes
     for change in changes:
-        does = "came" if change.nodes > before else "went"
+        verb = "came" if change.nodes > before else "went"
         count = number_of(abs(change.nodes - before), "node")
-        yield f"{how}: {count} {does} at {length(change.time)} of the log, {change.nodes} from then on"
+        yield f"{source}: {count} {verb} at {length(change.time)} of the log, {change.nodes} from then on"
         before = change.nodes
     if not changes:
-        yield f"{how}: the nodes did not change, so the plain replay is judged"
+        yield f"{source}: the nodes did not change, so the plain replay is judged"
 
 
 def _forecast(
@@ -271,6 +292,7 @@ def _forecast(
 ) -> Mapping[str, float]:
     """Return the forecast waits of the jobs of the second part, by name [s]."""
     folder = Path(request.folder)
+    # The cluster of a run has a constant number of nodes, so it has all of them, and some are absent for a time.
     largest = max([nodes] + [change.nodes for change in changes])
     overrides = [
         *replay_of(part.log),
@@ -309,19 +331,27 @@ def absences_of_nodes(split: float, nodes: int, changes: Sequence[NodesFrom]) ->
     for change in changes:
         times.append(max(change.time - split, 0.0))
         counts.append(change.nodes)
-    rows: list[Absence] = []
+    absences: list[Absence] = []
     for node in range(max(counts)):
         absent_since: float | None = None
         for time, count in zip(times, counts, strict=True):
-            if count <= node and absent_since is None:
+            is_there = node < count
+            if not is_there and absent_since is None:
                 absent_since = time
-            elif count > node and absent_since is not None:
+            elif is_there and absent_since is not None:
+                # An absence of no length would be an outage, which preempts jobs.
                 if time > absent_since:
-                    rows.append(Absence(node, absent_since, time, "absent", min(absent_since, DRAIN)))
+                    absences.append(_absence(node, absent_since, time))
                 absent_since = None
         if absent_since is not None:
-            rows.append(Absence(node, absent_since, "", "absent", min(absent_since, DRAIN)))
-    return rows
+            absences.append(_absence(node, absent_since, ""))
+    return absences
+
+
+def _absence(node: int, time: float, until: float | str) -> Absence:
+    """Return an absence that begins with a drain, as administrators remove nodes, so that jobs end before it."""
+    drain = min(time, DRAIN)  # the drain cannot begin before the run
+    return Absence(node, time, until, "absent", drain)
 
 
 def _write(absences: Sequence[Absence], path: Path) -> None:
@@ -342,12 +372,15 @@ def _groups(
     second = [name for name in forecast if name in recorded]
     if not second:
         raise InvalidInputError("no job of the second part has a recorded wait; choose an earlier --split")
-    whole, partitions, sizes = agreements(jobs, {name: recorded[name] for name in second}, forecast)
+    recorded_of_second = {name: recorded[name] for name in second}
+    whole, partitions, sizes = agreements(jobs, recorded_of_second, forecast)
     groups = []
     for group in (whole, *partitions, *sizes):
-        errors = _daily(jobs, [name for name in first if _is_in(group.name, jobs[name])], recorded, before)
-        truth = _daily(jobs, [name for name in second if _is_in(group.name, jobs[name])], recorded, forecast)
-        groups.append(JudgedGroup(group, _coverage(errors, truth)))
+        first_of_group = [name for name in first if _is_in(group.name, jobs[name])]
+        second_of_group = [name for name in second if _is_in(group.name, jobs[name])]
+        errors = _daily(jobs, first_of_group, recorded, before)
+        differences = _daily(jobs, second_of_group, recorded, forecast)
+        groups.append(JudgedGroup(group, _coverage(errors, differences)))
     return groups
 
 
@@ -362,7 +395,9 @@ def _daily(
     """Return the mean differences of recorded and replayed waits by day of submission, shape (days with jobs,) [s]."""
     if not names:
         return np.zeros(0)
-    _, day = np.unique([floor(jobs[name].submit_time / DAY) for name in names], return_inverse=True)
+    days = [floor(jobs[name].submit_time / DAY) for name in names]
+    # Days without jobs have no mean, so the days with jobs are numbered from 0.
+    _, day = np.unique(days, return_inverse=True)
     differences = np.array([recorded[name] - replayed[name] for name in names])
     return np.asarray(np.bincount(day, differences) / np.bincount(day), dtype=float)
 
@@ -377,9 +412,11 @@ def _coverage(errors: Array, differences: Array) -> Coverage | None:
     count = len(errors)
     if count < LEAST_DAYS or not len(differences):
         return None
-    rank = max(floor((1 - LEVEL) / 2 * (count + 1)), 1)
+    rank = max(floor((1 - LEVEL) / 2 * (count + 1)), 1)  # the k above
     rising = np.sort(errors)
+    # An empty queue in the first part has errors of 0, and an interval of no width would contain no other day.
     low = min(float(rising[rank - 1]), -SMALL)
     high = max(float(rising[-rank]), SMALL)
-    inside = int(((differences >= low) & (differences <= high)).sum())
-    return Coverage(inside, len(differences), 1 - 2 * rank / (count + 1))
+    is_inside = (differences >= low) & (differences <= high)
+    expected = 1 - 2 * rank / (count + 1)
+    return Coverage(int(is_inside.sum()), len(differences), expected)

@@ -1,4 +1,8 @@
-"""Launch the runs of a plan, in processes on this machine or with Hydra's launchers."""
+"""Launch the runs of a plan, in processes on this machine or with Hydra's launchers.
+
+Code of the user may end its process, and a process that ends breaks the pool of all. So a lost process costs the runs
+that are under way one repetition, each alone, and no other run.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +79,7 @@ class LocalWorkers:
         groups = _by_workload(entries)
         slow = set[str]()  # workloads without their seed, of which one took long to read
 
+        # The pool takes a task when a process is free, so results that are there already decide on the next ones.
         def tasks() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
             for workload, group in groups.items():
                 if _without_seed(group[0]) not in slow:
@@ -87,9 +92,10 @@ class LocalWorkers:
                     self._pool = None
                     break  # making the run shows which one ends its process
                 errors, seconds = future.result()
+                group = groups[workload]
                 if seconds > LONG_CHECK:
-                    slow.add(_without_seed(groups[workload][0]))
-                refused += [(groups[workload][place], error) for place, error in errors]
+                    slow.add(_without_seed(group[0]))
+                refused += [(group[place], error) for place, error in errors]
         return _in_order(refused, entries)
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
@@ -114,6 +120,7 @@ class LocalWorkers:
         started: dict[str, float] = {}
         lost: list[Entry] = []
 
+        # The order is asked when a process is free, so it knows how long the finished runs took.
         def tasks() -> Iterator[tuple[Entry, Callable[..., Any], tuple[Any, ...]]]:
             while order:
                 entry = order.next()
@@ -128,14 +135,14 @@ class LocalWorkers:
                     lost.append(entry)
                 elif isinstance(error, Exception):
                     failed.append((entry, error))
-                elif error is not None:
+                elif error is not None:  # like KeyboardInterrupt, which ends the sweep
                     raise error
                 else:
                     for warning in set(future.result()) - self._issued:
                         self._issued.add(warning)
                         warnings.warn_explicit(*warning)
         if lost:
-            self._pool = None
+            self._pool = None  # a pool that lost a process takes no more calls
         return lost
 
     @contextmanager
@@ -270,13 +277,16 @@ class StartOrder:
         """Return the expected duration of a run of a kind [s]; ∞ for a new kind."""
         if self._times[kind]:
             return fmean(self._times[kind])
-        # One run of a new kind suffices to learn the duration; its other runs start last.
-        return 0.0 if kind in self._started else math.inf
+        if kind in self._started:
+            return 0.0  # one run of a new kind suffices to learn the duration; its other runs start last
+        return math.inf
 
 
 def _kind(entry: Entry) -> str:
     """Return the settings that runs of a kind have in common, as text."""
-    config = {name: value for name, value in entry.config.items() if name not in ("seed", "workload", "profiles")}
+    config = dict(entry.config)
+    for name in ("seed", "workload", "profiles"):
+        config.pop(name, None)
     return json.dumps(config, sort_keys=True)
 
 
@@ -339,7 +349,10 @@ class ExecutorWorkers:
         return failed
 
     def _launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Make runs at once."""
+        """Make runs at once; return the failed runs with their errors.
+
+        If the executor fails, or after Ctrl-C, cancel all calls.
+        """
         failed = []
         modules = str(Path.cwd())
         submitted: list[Submitted] = []
@@ -354,7 +367,7 @@ class ExecutorWorkers:
         except BaseException as error:
             for call in submitted:
                 call.cancel()
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception):  # Ctrl-C, and not a failure of the executor
                 raise
             message = " ".join(str(error).split())
             raise SweepError(f"{self._name} failed: {type(error).__name__}: {message}") from error
@@ -363,6 +376,7 @@ class ExecutorWorkers:
 
 def attempt(spec: RunSpec, folder: Path, modules: str) -> Exception | None:
     """Make one run, perhaps on another machine, and return its error. `modules` is the folder of the user's modules."""
+    # At the end, so that a file of the user does not hide an installed module of the same name.
     if modules not in sys.path:
         sys.path.append(modules)
     try:
@@ -405,9 +419,13 @@ def _submitit(launcher: Launcher) -> Executor:
     if "max_num_timeout" in settings:
         of_executor["slurm_max_num_timeout"] = settings.pop("max_num_timeout")
     executor = submitit.AutoExecutor(cluster=cluster, **of_executor)
-    of_all = LAUNCHERS["submitit_local"]  # other settings have the name of the cluster before them
-    full_settings = {name if name in of_all else f"{cluster}_{name}": value for name, value in settings.items()}
-    executor.update_parameters(**full_settings)
+    parameters = {}
+    for name, value in settings.items():
+        if name in LAUNCHERS["submitit_local"]:  # settings that all clusters have
+            parameters[name] = value
+        else:
+            parameters[f"{cluster}_{name}"] = value
+    executor.update_parameters(**parameters)
     return executor
 
 
@@ -418,6 +436,7 @@ class _Ray:
         import ray  # noqa: PLC0415  (slow to load, installed for Ray only)
 
         self._ray: Any = ray
+        # Each run has one core, as in the processes of `LocalWorkers`.
         threads = {"runtime_env": {"env_vars": dict.fromkeys(ONE_THREAD, "1")}}
         self._init = {**threads, **settings["init"]}
         self._remote = settings["remote"]
@@ -440,6 +459,9 @@ class _Ray:
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Submitted:
         """Start a call on a machine of Ray."""
-        remote = self._ray.remote(**self._remote)(function) if self._remote else self._ray.remote(function)
+        if self._remote:
+            remote = self._ray.remote(**self._remote)(function)
+        else:
+            remote = self._ray.remote(function)  # Ray refuses a call without any setting
         call: Submitted = remote.remote(*arguments).future()
         return call

@@ -39,7 +39,8 @@ DEFAULT_GPUS_PER_NODE = 8  # GPUs of each node of the cluster of a log
 def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
     """Raise InvalidConfigError if an override sets what the runs vary. `varied` has the options by setting."""
     for word in overrides:
-        option = varied.get(word.partition("=")[0].lstrip("+"))
+        setting = word.partition("=")[0].lstrip("+")
+        option = varied.get(setting)
         if option:
             raise InvalidConfigError(f"{word} sets in every run what {option} varies; leave it out")
 
@@ -90,7 +91,8 @@ class CalibrateRequest:
         refuse_launcher(self.overrides, "log calibrate")
         refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--gpus"})
         for gpus in self.gpus:
-            if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
+            has_parts_of_nodes = self.gpus_per_node < 1 or gpus % self.gpus_per_node
+            if gpus < 1 or has_parts_of_nodes:
                 raise InvalidInputError(
                     f"a cluster of {gpus} GPUs does not consist of whole nodes of {self.gpus_per_node} GPUs; "
                     f"give a multiple of {self.gpus_per_node}, or the GPUs of a node with --gpus-per-node"
@@ -150,59 +152,79 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     SweepError
         If a run fails, or another sweep uses the folder.
     """
-    size = request.gpus_per_node
     part = part_of(Path(request.log), request.partition, Path(request.folder))
     log = part.log
     jobs = part.jobs
     cluster = list(part.sentences)
     sizes = list(request.gpus)
     if not sizes:
-        nodes, inferred = part.nodes(size)
-        sizes.append(nodes * size)
+        nodes, inferred = part.nodes(request.gpus_per_node)
+        sizes.append(nodes * request.gpus_per_node)
         cluster.append(f"{inferred}; --gpus gives other numbers")
     owner = Owner(request.user, request.qos)
     owner.check(jobs.values(), request.partition)
-    recorded = recorded_waits(log, {name: job for name, job in jobs.items() if owner.has(job)})
-    tried = list(dict.fromkeys(product(request.policies, sizes)))
-    plan = []
-    for policy, gpus in tried:
-        varied = (f"policy={policy}", f"cluster.num_nodes={gpus // size}", f"workload.most_gpus={gpus}")
-        plan.append((*replay_of(log), *varied, f"cluster.gpus_per_node={size}", *request.overrides))
-    frame = run_sweep(plan, Path(request.folder), workers=request.workers)
-    folders = list(map(Path, frame["folder"]))
-    replays = {key: read_replay(run, key[1]) for key, run in zip(tried, folders, strict=True)}
+    owned = {name: job for name, job in jobs.items() if owner.has(job)}
+    recorded = recorded_waits(log, owned)
+    plan = _plan(request, log, sizes)
+    frame = run_sweep(list(plan.values()), Path(request.folder), workers=request.workers)
+    folders = dict(zip(plan, map(Path, frame["folder"]), strict=True))
+    replays = {choice: read_replay(folder, choice.gpus) for choice, folder in folders.items()}
     complete = in_common(replays.values())
-    complete_jobs = set(complete)
-    common = [job for job in recorded if job in complete_jobs]
-    if not common:
+    waits = _of_jobs(recorded, complete)
+    if not waits:
         words = "no job that completes in every replay has a recorded wait; replay a longer part of the log"
         raise InvalidInputError(f"{request.folder}: {words}")
-    waits = {job: recorded[job] for job in common}
-    matches = [_match(policy, replays[policy, gpus], jobs, waits) for policy, gpus in tried]
+    matches = [_match(choice.policy, replay, jobs, waits) for choice, replay in replays.items()]
+    # By the share of the waits in periods, because the waits of single jobs change under the right policy too.
     matches.sort(key=lambda match: (-match.agreement.explained, match.error))
-    replays_by_name = {f"{policy} on {gpus} GPUs": replays[policy, gpus] for policy, gpus in tried}
+    replays_by_name = {f"{choice.policy} on {choice.gpus} GPUs": replay for choice, replay in replays.items()}
     sentences = [*rows_left_out(log), *left_out_in_words(log, replays_by_name, complete)]
-    unknown = sum(owner.has(jobs[job]) for job in complete) - len(common)
-    if unknown:
-        sentences.append(f"left out: {number_of(unknown, 'job')} without a recorded wait")
+    num_unknown = sum(job in owned for job in complete) - len(waits)
+    if num_unknown:
+        sentences.append(f"left out: {number_of(num_unknown, 'job')} without a recorded wait")
     nearest = matches[0]
-    place = tried.index((nearest.policy, nearest.gpus))
-    verdict = _verdict(log, nearest, replays[nearest.policy, nearest.gpus], jobs, waits)
-    anywhere = _anywhere(request, plan[place], nearest, jobs, waits)
+    nearest_key = PolicyOnCluster(nearest.policy, nearest.gpus)
+    verdict = _verdict(log, nearest, replays[nearest_key], jobs, waits)
+    anywhere = _anywhere(request, plan[nearest_key], nearest, jobs, waits)
     limited = None
     if not verdict.is_credible:  # a limit may be the cause that is missing
-        same_size = {policy: words for (policy, gpus), words in zip(tried, plan, strict=True) if gpus == nearest.gpus}
+        same_size = {choice.policy: words for choice, words in plan.items() if choice.gpus == nearest.gpus}
         limited = _limited(request, same_size, nearest.gpus, jobs, waits)
     return Calibration(
         matches=matches,
         recorded=np.array(list(waits.values()), dtype=float),
         verdict=verdict,
-        nearest=folders[place],
+        nearest=folders[nearest_key],
         left_out=sentences,
         cluster=cluster,
         anywhere=anywhere,
         limited=limited,
     )
+
+
+class PolicyOnCluster(NamedTuple):
+    """A policy on a cluster that a calibration tries."""
+
+    policy: str
+    gpus: int  # of the cluster
+
+
+def _plan(request: CalibrateRequest, log: Path, sizes: Sequence[int]) -> dict[PolicyOnCluster, Sequence[str]]:
+    """Return the overrides of each replay, in the order of the policies. `sizes` are those of the clusters [GPUs].
+
+    A policy or a size that the user gave twice has one replay.
+    """
+    plan: dict[PolicyOnCluster, Sequence[str]] = {}
+    for policy, gpus in product(request.policies, sizes):
+        plan[PolicyOnCluster(policy, gpus)] = (
+            *replay_of(log),
+            f"policy={policy}",
+            f"cluster.num_nodes={gpus // request.gpus_per_node}",
+            f"workload.most_gpus={gpus}",  # a job that does not fit the cluster would end the replay
+            f"cluster.gpus_per_node={request.gpus_per_node}",
+            *request.overrides,
+        )
+    return plan
 
 
 def _anywhere(
@@ -220,7 +242,7 @@ def _anywhere(
         return None
     frame = run_sweep([(*words, "engine.placement=anywhere")], Path(request.folder) / "anywhere", workers=1)
     replay = read_replay(Path(frame["folder"][0]), nearest.gpus)
-    waits = _recorded_of_complete(replay, recorded)
+    waits = _of_jobs(recorded, in_common([replay]))
     if not waits:
         return None
     return _match(nearest.policy, replay, jobs, waits)
@@ -243,12 +265,14 @@ def _limited(
     states_limits = any(word.lstrip("+").startswith("engine.limits") for word in request.overrides)
     if limit is None or states_limits or not policies:
         return None
-    settings = [(*plan[policy], f"engine.limits.all.user_gpus={limit}") for policy in policies]
+    settings = []
+    for policy in policies:
+        settings.append((*plan[policy], f"engine.limits.all.user_gpus={limit}"))
     frame = run_sweep(settings, Path(request.folder) / "limited", workers=request.workers)
     matches = []
-    for policy, run in zip(policies, frame["folder"], strict=True):
-        replay = read_replay(Path(run), gpus)
-        waits = _recorded_of_complete(replay, recorded)
+    for policy, folder in zip(policies, frame["folder"], strict=True):
+        replay = read_replay(Path(folder), gpus)
+        waits = _of_jobs(recorded, in_common([replay]))
         if waits:
             matches.append(_match(policy, replay, jobs, waits))
     if not matches:
@@ -256,18 +280,19 @@ def _limited(
     return LimitedMatch(limit, max(matches, key=lambda match: match.agreement.explained))
 
 
-def _recorded_of_complete(replay: Replay, recorded: Mapping[str, float]) -> dict[str, float]:
-    """Return the recorded waits [s] of the jobs that complete in a replay, by name."""
-    complete = set(in_common([replay]))
-    return {job: wait for job, wait in recorded.items() if job in complete}
+def _of_jobs(recorded: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    """Return the recorded waits [s] of some jobs that have one, in the order of the log."""
+    chosen = set(names)
+    return {job: wait for job, wait in recorded.items() if job in chosen}
 
 
 def _match(policy: str, replay: Replay, jobs: Mapping[str, TraceJob], recorded: Mapping[str, float]) -> Match:
     """Return the match of a replay: its waits beside the recorded waits of some jobs [s]."""
     replayed_ranks = pd.Series([replay.waits[job] for job in recorded]).rank()
     recorded_ranks = pd.Series(list(recorded.values())).rank()
-    correlation = nan  # unknown if all ranks are equal
-    if replayed_ranks.nunique() != 1 and recorded_ranks.nunique() != 1:
+    is_constant = replayed_ranks.nunique() == 1 or recorded_ranks.nunique() == 1
+    correlation = nan
+    if not is_constant:  # constant ranks have no deviation to divide by
         correlation = float(replayed_ranks.corr(recorded_ranks))
     whole, _, _ = agreements(jobs, recorded, replay.waits)
     return Match(policy, replay.gpus, whole, correlation, replay.engine, replay.num_preemptions(recorded))
@@ -278,15 +303,15 @@ def _verdict(
 ) -> ReplayVerdict:
     """Return the verdict on the nearest replay. The likely causes are those that all jobs of the log show."""
     whole, by_partition, by_size = agreements(jobs, recorded, replay.waits)
-    everything = list(jobs.values())
     replayed = [jobs[name] for name in replay.sizes if name in jobs]
-    without = sum(not job.time_limit for job in replayed)
+    num_without_limit = sum(not job.time_limit for job in replayed)
+    policy_without_settings = nearest.policy.partition("(")[0]
     notes = []
-    if without and nearest.policy.partition("(")[0] in PLANNING:
-        notes.append(without_limits(without, len(replayed), nearest.policy))
+    if num_without_limit and policy_without_settings in PLANNING:
+        notes.append(without_limits(num_without_limit, len(replayed), nearest.policy))
     causes: list[Cause] = []
     if whole.grade is Grade.LITTLE:
-        causes = likely_causes(everything, nearest.gpus, read_info(log).num_left_out)
+        causes = likely_causes(list(jobs.values()), nearest.gpus, read_info(log).num_left_out)
     return ReplayVerdict(nearest.policy, nearest.gpus, whole, by_partition, by_size, causes, notes)
 
 
@@ -347,8 +372,11 @@ def _where(names: Sequence[str], replays: Mapping[str, Replay]) -> str:
     """Return the names of some replays after ", ", or "" for all replays."""
     if len(names) == len(replays):
         return ""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f", {'; '.join(names[:MOST_NAMES])}{more}"
+    words = f", {'; '.join(names[:MOST_NAMES])}"
+    num_others = len(names) - MOST_NAMES
+    if num_others > 0:
+        words += f" and {num_others} more"
+    return words
 
 
 def replay_of(log: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 from math import nan
 from pathlib import Path
 from typing import NamedTuple
@@ -150,33 +150,35 @@ class LogWhatIf(NamedTuple):
 
         There are none if the replay does not explain the waits in the log.
         """
-        first = self.request
-        base = Case(self.matches[0].policy, first.nodes[0], first.loads[0], first.failures[0])
+        request = self.request
+        base = Case(self.matches[0].policy, request.nodes[0], request.loads[0], request.failures[0])
         changes = []
         for case in self.replays:
             changed = [name for name in Case._fields if getattr(case, name) != getattr(base, name)]
+            # The effect of two changes at once could not be told apart.
             if len(changed) == 1:
                 words = _change(changed[0], base, case, self.request.overrides)
                 changes.append(self._changed(words, base, case))
         return changes
 
-    def _changed(self, what: str, base: Case, case: Case) -> SettingChange:
+    def _changed(self, words: str, base: Case, case: Case) -> SettingChange:
         """Return the effect of a change between two cases, over the jobs of the owner that complete in both."""
         base_waits = self.replays[base].waits
         case_waits = self.replays[case].waits
         jobs = [job for job in in_common((self.replays[base], self.replays[case])) if job in self.owned]
         if not jobs:
-            nothing = Estimate(nan, None, None)
-            return SettingChange(what, base, case, jobs, nothing, nothing, nothing)
+            unknown = Estimate(nan, None, None)
+            return SettingChange(words, base, case, jobs, unknown, unknown, unknown)
         percentile = self.request.percentiles[0]
         blocks = Blocks([self.submitted[job] for job in jobs])
         before = statistic(percentile, base_waits, jobs)
         after = statistic(percentile, case_waits, jobs)
+        # Both have the same resamples, so that a busy day makes both waits long, and their ratio stays.
         resampled_before = blocks.of_resamples([base_waits[job] for job in jobs], percentile)
         resampled_after = blocks.of_resamples([case_waits[job] for job in jobs], percentile)
         ratio = blocks.ratio((before, after), (resampled_before, resampled_after))
         return SettingChange(
-            what,
+            words,
             base,
             case,
             jobs,
@@ -188,8 +190,8 @@ class LogWhatIf(NamedTuple):
     def effects(self) -> Iterator[str]:
         """Yield a sentence for each change of `changes`, with its interval."""
         for change in self.changes():
-            is_failure = change.case.failures not in (change.base.failures, OFF)
-            if is_failure and not self.replays[change.case].outages:
+            has_failures = change.case.failures not in (change.base.failures, OFF)
+            if has_failures and not self.replays[change.case].outages:
                 yield f"{change.what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
             else:
                 yield f"{change.what}: {self._effect(change)}"
@@ -202,29 +204,32 @@ class LogWhatIf(NamedTuple):
 
     def _effect(self, change: SettingChange) -> str:
         """Return the effect of a change in words, with the jobs that it leaves out, and preemptions."""
-        pair = [self.replays[change.base], self.replays[change.case]]
+        before = self.replays[change.base]
+        after = self.replays[change.case]
         jobs = change.jobs
-        everything = in_common(pair)
+        left_out_jobs = _others(before, after)
         if not jobs:
-            return f"no job completes in both replays, so the waits cannot be compared{_others(pair, everything)}"
+            return f"no job completes in both replays, so the waits cannot be compared{left_out_jobs}"
         percentile = self.request.percentiles[0]
         interval = interval_in_words(change.after, change.ratio)
         effect = wait_effect(change.before.value, change.after.value, percentile)
         if interval:
             effect += f" ({interval})"
-        effect += _others(pair, everything)
+        effect += left_out_jobs
         # A preempted job has a short wait before its first GPU, and may still complete late.
-        if any(replay.num_preemptions(jobs) or replay.preemptions_before for replay in pair):
-            jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
+        if _has_preemptions(before, jobs) or _has_preemptions(after, jobs):
+            jct_before = length(statistic(MEAN, before.jcts, jobs))
+            jct_after = length(statistic(MEAN, after.jcts, jobs))
             jct = f"mean JCT from {jct_before} to {jct_after}"
             if jct_before == jct_after:
                 jct = f"mean JCT stays at {jct_after}"
-            effect += f"; {jct}; {_preemptions(pair[0], pair[1], jobs)}"
+            effect += f"; {jct}; {_preemptions(before, after, jobs)}"
         return effect
 
     def name_of(self, case: Case) -> str:
         """Return a case in words, without what all cases share."""
-        words = [f"{case.policy} on {case.nodes} node{'s' * (case.nodes != 1)}"]
+        noun = "node" if case.nodes == 1 else "nodes"
+        words = [f"{case.policy} on {case.nodes} {noun}"]
         if len(set(self.request.loads)) > 1:
             words.append(f"load {case.load:g}")
         if len(set(self.request.failures)) > 1:
@@ -274,12 +279,14 @@ def wait_effect(before: float, after: float, percentile: str) -> str:
     """
     if length(before) == length(after):
         return f"leaves the {percentile} wait at {length(after)}"
-    does = "cuts" if after < before else "raises"
-    return f"{does} the {percentile} wait from {length(before)} to {length(after)}"
+    verb = "cuts" if after < before else "raises"
+    return f"{verb} the {percentile} wait from {length(before)} to {length(after)}"
 
 
 def interval_in_words(wait: Estimate, ratio: Estimate) -> str:
     """Return the 95 % interval of a wait [s] after a change, and of its ratio to the wait before, in words.
+
+    Return "" if one of them has no interval. If both ends of the ratio are 1, the sentence leaves the ratio out.
 
     >>> interval_in_words(Estimate(7200.0, 3600.0, 14400.0), Estimate(0.2, 0.1, 0.4))
     '95 % interval 60 min to 4 h, 10 to 40 % of the wait before'
@@ -290,29 +297,42 @@ def interval_in_words(wait: Estimate, ratio: Estimate) -> str:
     if ratio.low == ratio.high == 1.0:
         return words
     words += f", {100 * ratio.low:.0f} to {100 * ratio.high:.0f} % of the wait before"
-    return f"{words}; the change may be chance" if ratio.low <= 1.0 <= ratio.high else words
+    if ratio.low <= 1.0 <= ratio.high:
+        words += "; the change may be chance"
+    return words
 
 
-def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
-    """Return the number of jobs that a comparison of two replays leaves out, after ", over the …"; "" if it is 0."""
-    everything = set(chain.from_iterable(replay.sizes for replay in pair))
-    num_others = len(everything) - len(jobs)
+def _others(before: Replay, after: Replay) -> str:
+    """Return the number of jobs that a comparison of two replays leaves out, after ", over jobs …"; "" if it is 0."""
+    pair = (before, after)
+    jobs = in_common(pair)
+    num_others = len(before.sizes.keys() | after.sizes.keys()) - len(jobs)
     if not num_others:
         return ""
-    reasons = [counts_in_words(left_out(replay, jobs, pair)) for replay in pair]
-    before, after = (reason or "all complete" for reason in reasons)
     number = number_of(num_others, "other job")
-    return f", over jobs that complete in both: {len(jobs):,} ({number}: before, {before}; after, {after})"
+    reasons_before = counts_in_words(left_out(before, jobs, pair)) or "all complete"
+    reasons_after = counts_in_words(left_out(after, jobs, pair)) or "all complete"
+    reasons = f"before, {reasons_before}; after, {reasons_after}"
+    return f", over jobs that complete in both: {len(jobs):,} ({number}: {reasons})"
+
+
+def _has_preemptions(replay: Replay, jobs: Sequence[str]) -> bool:
+    """Return whether some of the jobs, or jobs from before the run, are preempted in a replay."""
+    return bool(replay.num_preemptions(jobs) or replay.preemptions_before)
 
 
 def _preemptions(before: Replay, after: Replay, jobs: Sequence[str]) -> str:
     """Return how often some jobs are preempted before and after a change, and the jobs from before the run."""
     count = after.num_preemptions(jobs)
-    a_job = f" ({count / len(jobs):.2g} times a job)" if count else ""
-    words = f"jobs are preempted {how_often(count)}{a_job}, before {how_often(before.num_preemptions(jobs))}"
+    words = f"jobs are preempted {how_often(count)}"
+    if count:
+        words += f" ({count / len(jobs):.2g} times a job)"
+    words += f", before {how_often(before.num_preemptions(jobs))}"
     if before.preemptions_before or after.preemptions_before:
-        old, new = (how_often(replay.preemptions_before) for replay in (before, after))
-        words += f"; jobs from before the start of the run are preempted {new}, before {old}"
+        words += (
+            f"; jobs from before the start of the run are preempted {how_often(after.preemptions_before)}, "
+            f"before {how_often(before.preemptions_before)}"
+        )
     return words
 
 
@@ -329,13 +349,13 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     SweepError
         If a run fails, or another sweep uses the folder.
     """
-    size = request.gpus_per_node
+    gpus_per_node = request.gpus_per_node
     folder = request.place
     part = part_of(imported(Path(request.log), folder), request.partition, folder)
     log = part.log
     sentences = list(part.sentences)
     if not request.nodes:
-        nodes, inferred = part.nodes(size)
+        nodes, inferred = part.nodes(gpus_per_node)
         request = replace(request, nodes=[nodes + more for more in (0, *request.extra)])
         sentences.append(f"{inferred}; --nodes gives another number")
     owner = Owner(request.user, request.qos)
@@ -344,22 +364,22 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     submitted = {name: job.submit_time for name, job in part.jobs.items()}
     present = CalibrateRequest(
         log,
-        [request.nodes[0] * size],
+        [request.nodes[0] * gpus_per_node],
         request.policies,
-        size,
+        gpus_per_node,
         folder / "as-it-was",
-        _without_failures(request.overrides),
+        _without_failures(request.overrides),  # the log contains the failures that happened
         user=request.user,
         qos=request.qos,
     )
     calibration = calibrate(present)
     if not calibration.verdict.is_credible:
         return LogWhatIf(request, calibration, {}, {}, [], {}, submitted, owned, sentences)
-    varied = product(request.policies, request.nodes, request.loads, request.failures, (None, *request.user_gpus))
-    cases = [Case(*case) for case in dict.fromkeys(varied)]
-    same = (*replay_of(log), f"cluster.gpus_per_node={size}")
-    runs = dict(zip(cases, _replayed(same, cases, request, folder / "runs"), strict=True))
-    replays = {case: read_replay(run, size * case.nodes) for case, run in runs.items()}
+    cases = _cases(request)
+    common_overrides = (*replay_of(log), f"cluster.gpus_per_node={gpus_per_node}")
+    folders = _replayed(common_overrides, cases, request, folder / "runs")
+    runs = dict(zip(cases, folders, strict=True))
+    replays = {case: read_replay(run, gpus_per_node * case.nodes) for case, run in runs.items()}
     jobs = [job for job in in_common(replays.values()) if job in owned]
     names = (MEAN, *request.percentiles)
     waits = {}
@@ -368,8 +388,15 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     return LogWhatIf(request, calibration, runs, replays, jobs, waits, submitted, owned, sentences)
 
 
+def _cases(request: LogWhatIfRequest) -> list[Case]:
+    """Return every combination of the values of a request, each once."""
+    limits = (None, *request.user_gpus)
+    values = product(request.policies, request.nodes, request.loads, request.failures, limits)
+    return [Case(*values_of_case) for values_of_case in dict.fromkeys(values)]
+
+
 def imported(source: Path, folder: Path) -> Path:
-    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
+    """Return a log as written by `polluxsim log import`. Output of sacct is imported into a folder first."""
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)
@@ -385,15 +412,17 @@ def _without_failures(names: Sequence[str]) -> list[str]:
     return [name for name in names if not name.startswith(("cluster.failures.", "cluster/repairs", "cluster.repairs"))]
 
 
-def _replayed(same: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequest, folder: Path) -> list[Path]:
-    """Replay a log in every case, and return the runs. All runs have the overrides `same`."""
+def _replayed(
+    common_overrides: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequest, folder: Path
+) -> list[Path]:
+    """Replay a log in every case, and return the folders of the runs. All runs have the common overrides."""
     plan = []
     for case in cases:
         most_gpus = case.nodes * request.gpus_per_node
         if case.user_gpus is not None:
-            most_gpus = min(most_gpus, case.user_gpus)
+            most_gpus = min(most_gpus, case.user_gpus)  # a larger job could never start
         overrides = [
-            *same,
+            *common_overrides,
             f"policy={case.policy}",
             f"cluster.num_nodes={case.nodes}",
             f"workload.load_factor={case.load}",
@@ -404,37 +433,54 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequ
         else:
             overrides += [f"cluster/failures={case.failures}", *request.overrides]
         if case.user_gpus is not None:
-            overrides = [word for word in overrides if word.lstrip("+").partition("=")[0] != USER_GPUS]
+            # The limit of the case replaces the limit of all runs.
+            overrides = [word for word in overrides if _setting(word) != USER_GPUS]
             overrides.append(f"{USER_GPUS}={case.user_gpus}")
         plan.append(overrides)
-    return list(map(Path, run_sweep(plan, folder)["folder"]))
+    frame = run_sweep(plan, folder)
+    return [Path(name) for name in frame["folder"]]
+
+
+def _setting(override: str) -> str:
+    """Return the name of the setting of an override.
+
+    >>> _setting("+engine.seed=1")
+    'engine.seed'
+    """
+    return override.lstrip("+").partition("=")[0]
 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
     """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
-    several = len({case.failures for case in waits}) > 1  # kinds of failures
-    for axis, is_easier_upwards in (("nodes", True), ("load", False)):
-        curves: dict[Case, dict[float, float]] = {}
-        for case, times in waits.items():
-            # A curve has the cases that differ only on the axis.
-            curve_key = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
-            curves.setdefault(curve_key, {})[getattr(case, axis)] = times[1]
-        for curve_key, curve in curves.items():
-            same = f"load {curve_key.load:g}" if axis == "nodes" else f"{curve_key.nodes} nodes"
-            if several:
-                same += f", failures {curve_key.failures}"
-            for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
-                easier_wait = length(curve[easier])
-                harder_wait = length(curve[harder])
-                if easier_wait == harder_wait:
-                    continue
-                pair = f"{easier_wait} with {_level(axis, easier)} and {harder_wait} with {_level(axis, harder)}"
-                yield f"not monotone: {curve_key.policy}, {same}: the {percentile} wait is {pair}"
+    has_several_failures = len({case.failures for case in waits}) > 1
+    # A curve has the cases that differ only on its axis. Its key is such a case, with 0 on the axis.
+    curves_of_nodes: dict[Case, dict[float, float]] = {}
+    curves_of_loads: dict[Case, dict[float, float]] = {}
+    for case, times in waits.items():
+        wait = times[1]  # the first percentile is behind the mean
+        curves_of_nodes.setdefault(case._replace(nodes=0), {})[case.nodes] = wait
+        curves_of_loads.setdefault(case._replace(load=0), {})[case.load] = wait
+    for key, curve in curves_of_nodes.items():
+        where = f"{key.policy}, load {key.load:g}"
+        if has_several_failures:
+            where += f", failures {key.failures}"
+        for words in _reversed_waits(curve, "{:g} nodes", easier_upwards=True):
+            yield f"not monotone: {where}: the {percentile} wait is {words}"
+    for key, curve in curves_of_loads.items():
+        where = f"{key.policy}, {key.nodes} nodes"
+        if has_several_failures:
+            where += f", failures {key.failures}"
+        for words in _reversed_waits(curve, "load {:g}", easier_upwards=False):
+            yield f"not monotone: {where}: the {percentile} wait is {words}"
 
 
-def _level(axis: str, level: float) -> str:
-    """Return a number of nodes or a load in words."""
-    return f"{level:g} nodes" if axis == "nodes" else f"load {level:g}"
+def _reversed_waits(curve: Mapping[float, float], level: str, *, easier_upwards: bool) -> Iterator[str]:
+    """Yield words on the waits [s] of a curve that are longer than at the next harder level. `level` is a format."""
+    for easier, harder in reversals(curve, easier_upwards=easier_upwards).items():
+        easier_wait = length(curve[easier])
+        harder_wait = length(curve[harder])
+        if easier_wait != harder_wait:  # a difference below the printed digits is none to the reader
+            yield f"{easier_wait} with {level.format(easier)} and {harder_wait} with {level.format(harder)}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
@@ -444,4 +490,8 @@ def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[flo
     {45: 44}
     """
     harder_first = sorted(curve, reverse=not easier_upwards)
-    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}
+    next_harder = {}
+    for harder, easier in pairwise(harder_first):
+        if curve[easier] > curve[harder]:
+            next_harder[easier] = harder
+    return next_harder

@@ -43,27 +43,32 @@ def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[LogSection]:
         number of GPUs.
     """
     listed_nodes = read_nodes(path)
-    in_log = partitions_of(jobs)
-    if not listed_nodes.partitions() or not in_log:
+    partitions_of_nodes = listed_nodes.partitions()
+    partitions_of_log = partitions_of(jobs)
+    if not partitions_of_nodes or not partitions_of_log:
         return [_section(listed_nodes, None, listed_nodes.groups)]
-    sections = [_section(listed_nodes, names, groups) for names, groups in _with_common_nodes(listed_nodes, in_log)]
+    sections = []
+    for names, groups in _with_common_nodes(listed_nodes, partitions_of_log):
+        sections.append(_section(listed_nodes, names, groups))
     if not sections:
-        partitions_of_nodes = listed(listed_nodes.partitions())
         raise InvalidInputError(
-            f"{path}: the nodes are in partition {partitions_of_nodes}, and the jobs of the log in "
-            f"{listed(in_log)}; give the nodes of the same cluster"
+            f"{path}: the nodes are in partition {listed(partitions_of_nodes)}, and the jobs of the log in "
+            f"{listed(partitions_of_log)}; give the nodes of the same cluster"
         )
-    missing = [name for name in in_log if name not in listed_nodes.partitions()]
+    missing = [name for name in partitions_of_log if name not in partitions_of_nodes]
     if missing:
         count = number_of(sum(job.partition in missing for job in jobs), "job")
         left_out = f"left out: {count} of partition {listed(missing)}, which {path.name} does not have"
+        # The sentence is about the whole log, and the first section is read first.
         sections[0] = sections[0]._replace(sentences=[left_out, *sections[0].sentences])
     return sections
 
 
-def _with_common_nodes(nodes: NodeList, in_log: Sequence[str]) -> Iterator[tuple[list[str], list[NodeGroup]]]:
-    """Yield the partitions of a log that share nodes, with the nodes of all of them, set by set."""
-    remaining = [name for name in in_log if name in nodes.partitions()]
+def _with_common_nodes(
+    nodes: NodeList, partitions_of_log: Sequence[str]
+) -> Iterator[tuple[list[str], list[NodeGroup]]]:
+    """Yield each set of partitions of a log that share nodes, with the nodes of all of them."""
+    remaining = [name for name in partitions_of_log if name in nodes.partitions()]
     while remaining:
         groups = _reachable(nodes, remaining[0])
         partitions = set(chain.from_iterable(group.partitions for group in groups))
@@ -84,18 +89,21 @@ def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
 
 def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[NodeGroup]) -> LogSection:
     """Return the section of partitions on groups of nodes; all jobs without names."""
-    number = sum(len(group.nodes) for group in groups)
+    num_nodes = sum(len(group.nodes) for group in groups)
     sizes = sorted({group.gpus for group in groups})
-    whose = f"partition {', '.join(names)}" if names else "the cluster"
+    whose = "the cluster"
+    if names:
+        whose = f"partition {', '.join(names)}"
     if len(sizes) > 1:
         raise InvalidInputError(
             f"{nodes.source}: the nodes of {whose} have {' and '.join(map(str, sizes))} GPUs, and a replay has equal "
             "nodes; choose a number with --nodes and --gpus-per-node"
         )
-    cluster = f"{number_of(number, 'node')} of {number_of(sizes[0], 'GPU')}"
-    sentences = [f"{whose} has {cluster}, according to {nodes.source}"]
+    cluster = f"{number_of(num_nodes, 'node')} of {number_of(sizes[0], 'GPU')}"
+    fact = f"{whose} has {cluster}"
     if names and len(names) > 1:
-        sentences = [f"partitions {' and '.join(names)} share nodes and are pooled: each job may use all {cluster}, "
-                     f"according to {nodes.source}"]  # fmt: skip
-    partition = ",".join(names) if names else None
-    return LogSection(partition, number, sizes[0], sentences)
+        fact = f"partitions {' and '.join(names)} share nodes and are pooled: each job may use all {cluster}"
+    partition = None
+    if names:
+        partition = ",".join(names)  # the form of several partitions that `--partition` takes
+    return LogSection(partition, num_nodes, sizes[0], [f"{fact}, according to {nodes.source}"])

@@ -43,14 +43,20 @@ class Owner(NamedTuple):
     def check(self, jobs: Iterable[TraceJob], partition: str | None) -> None:
         """Raise InvalidConfigError if no job of the log, or of its partition, has the user or the QOS."""
         jobs = list(jobs)
-        place = "the log" if partition is None else f"partition {partition}"
+        place = "the log"
+        if partition is not None:
+            place = f"partition {partition}"
         _check_name("--user", self.user, {job.user for job in jobs if job.user}, place)
         _check_name("--qos", self.qos, {job.qos for job in jobs if job.qos}, place)
         if not any(map(self.has, jobs)):
             raise InvalidConfigError(f"no job of {place} has both --user {self.user} and --qos {self.qos}; give one")
 
     def __str__(self) -> str:
-        words = [f"{noun} {name}" for noun, name in zip(("user", "QOS"), self, strict=True) if name is not None]
+        words = []
+        if self.user is not None:
+            words.append(f"user {self.user}")
+        if self.qos is not None:
+            words.append(f"QOS {self.qos}")
         return " and ".join(words) or "all jobs"
 
 
@@ -107,7 +113,9 @@ def file_name(partition: str) -> str:
     plain = re.sub(r"[^\w.-]+", "_", partition)
     if plain == partition:
         return plain
-    return f"{plain}-{hashlib.sha256(partition.encode()).hexdigest()[:6]}"
+    # Several names may have the same plain form, like a/b and a:b.
+    digest = hashlib.sha256(partition.encode()).hexdigest()
+    return f"{plain}-{digest[:6]}"
 
 
 def largest_use(jobs: Sequence[TraceJob]) -> int:
@@ -117,11 +125,11 @@ def largest_use(jobs: Sequence[TraceJob]) -> int:
 
 def uses_by_partition(jobs: Sequence[TraceJob]) -> Mapping[str, int]:
     """Return the largest number of GPUs in use at once in each partition of a log [GPUs]."""
-    by_name: dict[str, list[TraceJob]] = {name: [] for name in partitions_of(jobs)}
+    jobs_by_partition: dict[str, list[TraceJob]] = {}  # in order of the first job
     for job in jobs:
         if job.partition:
-            by_name[job.partition].append(job)
-    return {name: largest_use(jobs_of_partition) for name, jobs_of_partition in by_name.items()}
+            jobs_by_partition.setdefault(job.partition, []).append(job)
+    return {name: largest_use(jobs_of_partition) for name, jobs_of_partition in jobs_by_partition.items()}
 
 
 def pooled(jobs: Sequence[TraceJob]) -> Iterator[str]:
@@ -129,18 +137,23 @@ def pooled(jobs: Sequence[TraceJob]) -> Iterator[str]:
     uses = uses_by_partition(jobs)
     if len(uses) < 2:
         return
-    types: dict[str, set[str]] = {name: set() for name in uses}
+    gpu_types: dict[str, set[str]] = {name: set() for name in uses}
     for job in jobs:
         if job.partition and job.gpu_type:
-            types[job.partition].add(job.gpu_type)
+            gpu_types[job.partition].add(job.gpu_type)
+    largest_first = sorted(uses, key=lambda name: -uses[name])
     words = []
-    for name in sorted(uses, key=lambda name: -uses[name])[:MOST_NAMES]:
-        kinds = f" of type {'|'.join(sorted(types[name]))}" if types[name] else ""
-        words.append(f"{name} with at most {uses[name]} GPUs{kinds} in use at once")
-    more = f", and {len(uses) - MOST_NAMES} more" if len(uses) > MOST_NAMES else ""
+    for name in largest_first[:MOST_NAMES]:
+        of_type = ""
+        if gpu_types[name]:
+            of_type = f" of type {'|'.join(sorted(gpu_types[name]))}"
+        words.append(f"{name} with at most {uses[name]} GPUs{of_type} in use at once")
+    num_others = len(uses) - MOST_NAMES
+    if num_others > 0:
+        words.append(f"and {num_others} more")
     yield (
         f"pooled: the log has {len(uses)} partitions, and this replay lets every job use the GPUs of all of them: "
-        f"{', '.join(words)}{more}; --partition NAME replays one partition"
+        f"{', '.join(words)}; --partition NAME replays one partition"
     )
 
 
@@ -160,6 +173,7 @@ class Part(NamedTuple):
         if not gpus:
             problem = "no job has a start and an end, so the nodes cannot be inferred; give their number"
             raise InvalidInputError(f"{self.log}: {problem}")
+        # The last node may be full only in part: its GPUs were in use, so the cluster has it.
         nodes = ceil(gpus / gpus_per_node)
         cluster = f"{number_of(nodes, 'node')} of {number_of(gpus_per_node, 'GPU')}"
         return nodes, f"inferred from the log: at most {gpus} GPUs were in use at once, so the cluster has {cluster}"

@@ -15,7 +15,8 @@ def logged_jobs(log: Path) -> dict[str, TraceJob]:
 
     Raise InvalidInputError if the log cannot be read.
     """
-    jobs = read_trace(log)[1]
+    _, jobs = read_trace(log)
+    # The names that a replay gives, so that its jobs can be found in the log.
     names = UniqueNames(job.job for job in jobs)
     return {names.next_of(job.job): job for job in jobs}
 
@@ -25,8 +26,11 @@ def recorded_waits(log: Path, jobs: Mapping[str, TraceJob]) -> dict[str, float]:
 
     Raise InvalidInputError if no job has a recorded wait.
     """
-    waits = {name: job.queueing_delay for name, job in jobs.items()}
-    recorded = {name: wait for name, wait in waits.items() if wait is not None and wait >= 0}
+    recorded = {}
+    for name, job in jobs.items():
+        wait = job.queueing_delay
+        if wait is not None and wait >= 0:  # below 0, a clock was wrong
+            recorded[name] = wait
     if not recorded:
         raise InvalidInputError(f"{log}: no job has a queueing delay; use a log that records when jobs began")
     return recorded

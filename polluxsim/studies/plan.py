@@ -55,11 +55,17 @@ def entry_of(overrides: Sequence[str], spec: RunSpec, folder: Path, name: str | 
 
 def name_of(overrides: Sequence[str], key: str) -> str:
     """Return the name of a run's folder: the overrides, with the last part of paths only, and the key."""
-    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
+    words = []
+    for word in overrides:
+        if not word.startswith("hydra"):
+            words.append(re.sub(r"=.*/", "=", word))
     readable = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
     readable = readable.lstrip(".")  # `runs_below` skips hidden folders
     short_key = key[:KEY_DIGITS]
-    return f"{readable}-{short_key}" if readable else short_key
+    if not readable:
+        return short_key
+    # The key tells runs apart whose readable parts are equal, because they differ in a path or in their last settings.
+    return f"{readable}-{short_key}"
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
@@ -136,7 +142,7 @@ def copy_run(source: Path, destination: Path) -> None:
     """Copy a finished run, completely or not at all."""
     with appearing_together(destination, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for path in source.iterdir():
-            if path.is_file():
+            if path.is_file():  # a run consists of files only
                 shutil.copyfile(path, temporary / path.name)
 
 

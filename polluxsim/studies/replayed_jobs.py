@@ -71,26 +71,28 @@ def read_replay(folder: Path, gpus: int) -> Replay:
 
 
 def in_common(replays: Iterable[Replay]) -> list[str]:
-    """Return the jobs that complete in all of some replays, in the order of their names."""
+    """Return the jobs that complete in all of some replays, in the order of their names. There must be a replay."""
     complete = [set(replay.waits) for replay in replays]
+    # Sorted, because the order of a set of texts differs from process to process, and resamples depend on the order.
     return sorted(set.intersection(*complete))
 
 
 def left_out(replay: Replay, common: Iterable[str], replays: Iterable[Replay]) -> Counter[str]:
     """Return the number of jobs of some replays that are not in common, by what this replay does with them.
 
-    The replay does not serve a job, has no room for it, or completes it although another replay does not.
+    The replay does not serve a job, has no room for it, or lacks it for another reason. Jobs that complete in this
+    replay, but not in another one, are not counted.
     """
-    sizes: dict[str, int] = {}
+    gpus_of_jobs: dict[str, int] = {}  # of all replays, because this one may lack the job
     for other in replays:
-        sizes |= other.sizes
+        gpus_of_jobs |= other.sizes
     counts = Counter[str]()
-    for job in sizes.keys() - set(common):
+    for job in gpus_of_jobs.keys() - set(common):
         if job in replay.unserved:
             counts[replay.unserved[job]] += 1
         elif job in replay.sizes:  # it completes in this replay
             continue
-        elif sizes[job] > replay.gpus:
+        elif gpus_of_jobs[job] > replay.gpus:
             counts[f"too large for {replay.gpus} GPUs"] += 1
         else:
             counts["not in the replay"] += 1
@@ -98,7 +100,10 @@ def left_out(replay: Replay, common: Iterable[str], replays: Iterable[Replay]) -
 
 
 def statistic(name: str, values: Mapping[str, float], jobs: Sequence[str]) -> float:
-    """Return the mean or a percentile of the values of jobs; nan without jobs."""
+    """Return the mean or a percentile of the values of jobs, in the unit of the values; nan without jobs.
+
+    `name` is `MEAN` or one of `PERCENTILES`.
+    """
     chosen = [values[job] for job in jobs]
     if not chosen:
         return nan

@@ -53,7 +53,7 @@ class SizeAnswer(NamedTuple):
         return "size" if self.of_sizes else "load"
 
     def in_unit(self, value: float) -> str:
-        """Return a value of the metric in the unit of the target; "jobs left" for ∞."""
+        """Return a value of the metric in the unit of the target, without the unit; "jobs left" for ∞."""
         if isinf(value):
             return "jobs left"
         return self.target.text_of(value).partition(" ")[0]
@@ -72,13 +72,14 @@ class SizeAnswer(NamedTuple):
         if level is None:
             best = min(curve, key=lambda level: curve[level].value)
             best_words = f"the best found is {self._at(best)}"
-            if isinf(curve[best].value):
+            if isinf(curve[best].value):  # every value is infinite, so none is the best
                 best_words = "jobs are left at each"
             yield f"no {self.noun} from {min(curve):g} to {max(curve):g} meets {target}: {best_words}"
         else:
             superlative = "least size" if self.of_sizes else "highest load"
             answer = f"{superlative} that meets {target}: {self._at(level)}"
-            if not self.of_sizes and level == max(curve):
+            is_last_load = not self.of_sizes and level == max(curve)
+            if is_last_load:  # a higher load may meet the target too
                 answer += ", the highest tried"
             yield answer
             if self.existing is not None:
@@ -101,13 +102,16 @@ class SizeAnswer(NamedTuple):
             first = high
             last = low
             unit = ""
-        start = f"below {min(self.curve):g}" if first is None else f"{first:g}"
-        end = f"more than {max(self.curve):g}" if last is None else f"{last:g}"
+        start = f"below {min(self.curve):g}"
+        if first is not None:
+            start = f"{first:g}"
+        end = f"more than {max(self.curve):g}"
+        if last is not None:
+            end = f"{last:g}"
         words = f"95 % interval of this {self.noun}: {start} to {end}{unit}"
         if self.existing is not None and first is not None:
-            if last is None:
-                more = f"more than {max(self.curve) - self.existing:+g}"
-            else:
+            more = f"more than {max(self.curve) - self.existing:+g}"
+            if last is not None:
                 more = self._more(last)
             words += f" ({first - self.existing:+g} to {more})"
         return words
@@ -141,8 +145,7 @@ class SizeAnswer(NamedTuple):
         values = {level: estimate.value for level, estimate in self.curve.items()}
         worse = reversals(values, easier_upwards=self.of_sizes)
         for other, estimate in self.curve.items():
-            is_easier = self.level is not None and other != self.level and (other > self.level) == self.of_sizes
-            if is_easier and not self.target.is_met(estimate.value):
+            if self._is_easier(other) and not self.target.is_met(estimate.value):
                 yield f"not monotone: {self._at(other)} does not meet it"
             elif other in worse:
                 harder = worse[other]
@@ -150,11 +153,19 @@ class SizeAnswer(NamedTuple):
                 if self.in_unit(estimate.value) != self.in_unit(self.curve[harder].value):
                     yield f"not monotone: {self._at(other)} is worse than {self._at(harder)}"
 
+    def _is_easier(self, other: float) -> bool:
+        """Return whether another level is easier than the answer: more nodes, or a lower load."""
+        if self.level is None or other == self.level:
+            return False
+        return (other > self.level) == self.of_sizes
+
     def _at(self, level: float) -> str:
         """Return a level and its metric in words."""
-        value = self.curve[level].value
         where = f"load {level:g}"
         if self.of_sizes:
-            where = "1 node" if level == 1 else f"{level:g} nodes"
-        text = "jobs left" if isinf(value) else self.target.text_of(value)
-        return f"{where}, {text}"
+            noun = "node" if level == 1 else "nodes"
+            where = f"{level:g} {noun}"
+        value = self.curve[level].value
+        if isinf(value):
+            return f"{where}, jobs left"
+        return f"{where}, {self.target.text_of(value)}"

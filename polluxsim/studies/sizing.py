@@ -84,7 +84,7 @@ class SizeRequest:
             if self.log is None and getattr(self, name) is not None:
                 raise InvalidConfigError(f"--{name} selects jobs of a log; add --log, or leave it out")
         refuse_launcher(self.overrides, "size")
-        if not any(PLACE in word for word in self.overrides):
+        if not self._has_place:
             refuse_varied(self.overrides, {self._varied: "the search"})
         if self.gpus_per_node is not None:
             refuse_varied(self.overrides, {GPUS_PER_NODE: "--gpus-per-node"})
@@ -124,7 +124,7 @@ class SizeRequest:
             words += replay_of(log_path)
         if self.has_policy_of_logs:
             words.append(f"policy={POLICY_OF_LOGS}")
-        if not any(PLACE in word for word in self.overrides):
+        if not self._has_place:
             words.append(f"{self._varied}={PLACE}")
         words += self._nodes()
         # The user's overrides are last, so that they replace the others.
@@ -134,18 +134,26 @@ class SizeRequest:
     @property
     def has_policy_of_logs(self) -> bool:
         """Return whether the runs have `POLICY_OF_LOGS`. The default of a run, Pollux, cannot replay a log."""
-        settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
-        return self.log is not None and "policy" not in settings
+        return self.log is not None and "policy" not in self._settings
 
     def _nodes(self) -> list[str]:
         """Return the override with the GPUs of each node. A log has nodes of 8 GPUs, as in `log whatif`."""
         if self.gpus_per_node is not None:
             return [f"{GPUS_PER_NODE}={self.gpus_per_node}"]
-        settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
-        has_nodes = any(name in ("cluster", GPUS_PER_NODE, "cluster.groups") for name in settings)
+        has_nodes = not self._settings.isdisjoint(("cluster", GPUS_PER_NODE, "cluster.groups"))
         if self.log is None or has_nodes:
             return []
         return [f"{GPUS_PER_NODE}={DEFAULT_GPUS_PER_NODE}"]
+
+    @property
+    def _settings(self) -> set[str]:
+        """Return the names of the settings that the overrides set."""
+        return {word.partition("=")[0].lstrip("+") for word in self.overrides}
+
+    @property
+    def _has_place(self) -> bool:
+        """Return whether an override has the placeholder for the level."""
+        return any(PLACE in word for word in self.overrides)
 
     @property
     def _varied(self) -> str:
@@ -166,7 +174,7 @@ def size(request: SizeRequest) -> SizeAnswer:
     target = read_target(request.target)
     levels = request.levels()
     upwards = not request.highest_load
-    seeds: list[int | None] = [None]  # the seed of the overrides
+    seeds: list[int | None] = [None]  # the seed that the overrides or the defaults state
     if request.seeds > 1:
         seeds = list(range(request.seeds))
     log: Path | None = None
@@ -179,26 +187,14 @@ def size(request: SizeRequest) -> SizeAnswer:
         owner = Owner(request.user, request.qos)
         owner.check(part.jobs.values(), request.partition)
     with Levels(target, request.runs(log), seeds, Path(request.folder), request.workers, owner).running() as metric:
-        estimate = metric.estimate
-        first = metric.first_possible(levels)
-        levels = levels[first:]
-        answer = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
-        ends = None
-        if answer is not None and any(estimate(level).high is not None for level in metric.measured):
-
-            def end_meets(end: str, level: float) -> bool:
-                """Return whether an end of the interval meets the target, or the value without an interval."""
-                bound = getattr(estimate(level), end)
-                if bound is None:
-                    bound = estimate(level).value
-                return target.is_met(bound)
-
-            low = hardest(levels, partial(end_meets, "low"), easier_upwards=upwards)
-            high = hardest(levels, partial(end_meets, "high"), easier_upwards=upwards)
-            ends = (low, high)
+        index_of_first = metric.first_possible(levels)
+        possible_levels = levels[index_of_first:]
+        answer, ends = _searched(metric, target, possible_levels, easier_upwards=upwards)
         metric.write_table()
-    same_seeds = request.seeds > 1 and not metric.seeds_matter
-    curve = {level: estimate(level) for level in sorted(metric.measured)}
+    first = None
+    if index_of_first > 0:
+        first = possible_levels[0]
+    curve = {level: metric.estimate(level) for level in sorted(metric.measured)}
     return SizeAnswer(
         target,
         curve,
@@ -207,13 +203,40 @@ def size(request: SizeRequest) -> SizeAnswer:
         ends,
         request.existing,
         metric.engine,
-        same_seeds,
-        request.seeds,
-        {level: metric.facts[level] for level in curve},
-        levels[0] if first else None,
-        metric.too_short,
-        about_log,
+        same_seeds=request.seeds > 1 and not metric.seeds_matter,
+        num_seeds=request.seeds,
+        facts={level: metric.facts[level] for level in curve},
+        first=first,
+        too_short=metric.too_short,
+        about_log=about_log,
     )
+
+
+def _searched(
+    metric: Levels, target: Target, levels: Sequence[float], *, easier_upwards: bool
+) -> tuple[float | None, tuple[float | None, float | None] | None]:
+    """Return the hardest level that meets a target, and the ends of its 95 % interval, as `SizeAnswer` has them."""
+
+    def value_meets(level: float) -> bool:
+        return target.is_met(metric.estimate(level).value)
+
+    def end_meets(end: str, level: float) -> bool:
+        """Return whether an end of the interval meets the target, or the value without an interval."""
+        estimate = metric.estimate(level)
+        bound = getattr(estimate, end)
+        if bound is None:
+            bound = estimate.value
+        return target.is_met(bound)
+
+    answer = hardest(levels, value_meets, easier_upwards=easier_upwards)
+    has_intervals = any(metric.estimate(level).high is not None for level in metric.measured)
+    if answer is None or not has_intervals:
+        return answer, None
+    # The interval of a level is where the interval of the metric contains the target. These searches reuse the levels
+    # that the first one ran.
+    low = hardest(levels, partial(end_meets, "low"), easier_upwards=easier_upwards)
+    high = hardest(levels, partial(end_meets, "high"), easier_upwards=easier_upwards)
+    return answer, (low, high)
 
 
 class Levels:
@@ -259,15 +282,16 @@ class Levels:
             runs = [read_run(path) for path in self._run(self._entries(level))]
             self.measured[level] = np.array([self._target.value(run.result, self._is_meant) for run in runs])
             self.facts[level] = _facts(runs)
-            first = runs[0].result.job_records
-            self.seeds_matter |= any(run.result.job_records != first for run in runs[1:])
-            if self._owner is not None and len(self._seeds) == 1:
+            jobs_of_first = runs[0].result.job_records
+            self.seeds_matter |= any(run.result.job_records != jobs_of_first for run in runs[1:])
+            has_days_only = self._owner is not None and len(self._seeds) == 1
+            if has_days_only:  # a log with one seed: its days are the units of the interval
                 self._estimates[level] = self._by_days(runs[0].result, float(self.measured[level][0]))
         return self.measured[level]
 
     def estimate(self, level: float) -> Estimate:
         """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
-        values = self.values(level)
+        values = self.values(level)  # first, because it may store the estimate too
         if level not in self._estimates:
             samples = [Sample("", "", value, seed=seed) for seed, value in enumerate(values)]
             random_arms = [""] if self.seeds_matter else []
@@ -311,19 +335,20 @@ class Levels:
 
         A cluster that is too small for the largest job cannot start a run.
         """
+        last = len(levels) - 1
 
         def can_start(index: int) -> bool:
             try:
                 for entry in self._entries(levels[index]):
                     Execution(entry.spec).start()
             except PolluxSimError:
-                if index == len(levels) - 1:
+                if index == last:
                     raise
                 return False
             return True
 
-        can_start(len(levels) - 1)
-        return bisect_left(range(len(levels) - 1), True, key=can_start)
+        can_start(last)  # raises the error if none can start, before runs of smaller levels start
+        return bisect_left(range(last), True, key=can_start)
 
     def _entries(self, level: float) -> list[Entry]:
         return [self._entry(level, seed) for seed in self._seeds]
@@ -366,19 +391,23 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
         """Return whether a level is beyond the change between levels that meet the target and levels that do not."""
         return meets(levels[index]) is easier_upwards
 
-    before = -1
-    index = 0
     last = len(levels) - 1
+    # The steps double from the first level on, so that an answer among small clusters needs no run of a large one.
+    before = -1  # the last index that is known not to be beyond
+    index = 0
     while not is_beyond(index) and index < last:
         before = index
         index = min(2 * index + 1, last)
-    change = before + 1 + bisect_left(range(before + 1, index + 1), True, key=is_beyond)
-    level = change if easier_upwards else change - 1
-    while 0 <= level <= last:
-        near = range(max(level - NEIGHBOURS, 0), min(level + NEIGHBOURS, last) + 1)
-        meeting = [index for index in near if meets(levels[index])]
+    between = range(before + 1, index + 1)
+    change = between.start + bisect_left(between, True, key=is_beyond)
+    # The answer is on the side of the change that meets the target.
+    answer = change if easier_upwards else change - 1
+    # A harder neighbour that meets the target becomes the answer, and its neighbours are tried in turn.
+    while 0 <= answer <= last:
+        neighbours = range(max(answer - NEIGHBOURS, 0), min(answer + NEIGHBOURS, last) + 1)
+        meeting = [index for index in neighbours if meets(levels[index])]
         best = meeting[0] if easier_upwards else meeting[-1]
-        if level == best:
-            return levels[level]
-        level = best
+        if best == answer:
+            return levels[answer]
+        answer = best
     return None

@@ -54,7 +54,9 @@ class Agreement(NamedTuple):
         """
         if self.recorded > 0:
             return 1 - self.period_error / self.recorded
-        return -inf if self.period_error else 1.0
+        if self.period_error:
+            return -inf  # waits in the replay, and none in the log
+        return 1.0
 
     @property
     def grade(self) -> Grade:
@@ -130,8 +132,14 @@ def agreement(
     # Within a period, waits that are too long make up for waits that are too short.
     error_of_periods = float(np.abs(np.bincount(period, differences)).sum())
     count = len(recorded)
-    means = (float(recorded.mean()), float(replayed.mean()), float(np.abs(differences).mean()))
-    return Agreement(name, count, *means, error_of_periods / count)
+    return Agreement(
+        name,
+        num_jobs=count,
+        recorded=float(recorded.mean()),
+        replayed=float(replayed.mean()),
+        error=float(np.abs(differences).mean()),
+        period_error=error_of_periods / count,
+    )
 
 
 def agreements(
@@ -141,19 +149,23 @@ def agreements(
 
     The jobs are those of `recorded`; the other mappings have their names too. A single group has no list of its own.
     """
-    names = list(recorded)
-    submissions = np.array([jobs[name].submit_time for name in names])
-    waits = np.array([recorded[name] for name in names])
-    ours = np.array([replayed[name] for name in names])
+    submissions = np.array([jobs[name].submit_time for name in recorded])
+    recorded_waits = np.array(list(recorded.values()))
+    replayed_waits = np.array([replayed[name] for name in recorded])
 
-    def by(key: Callable[[TraceJob], str]) -> list[Agreement]:
-        keys = np.array([key(jobs[name]) for name in names])
-        groups = [(group, keys == group) for group in dict.fromkeys(keys.tolist())]
-        return [agreement(group, submissions[is_own], waits[is_own], ours[is_own]) for group, is_own in groups]
+    def agreements_by(group_of: Callable[[TraceJob], str]) -> list[Agreement]:
+        groups = np.array([group_of(jobs[name]) for name in recorded])
+        agreements_of_groups = []
+        for group in dict.fromkeys(groups.tolist()):
+            is_own = groups == group
+            agreements_of_groups.append(
+                agreement(group, submissions[is_own], recorded_waits[is_own], replayed_waits[is_own])
+            )
+        return agreements_of_groups
 
-    whole = agreement("all jobs", submissions, waits, ours)
-    partitions = sorted(by(lambda job: f"partition {job.partition or 'unknown'}"))
-    sizes = by(lambda job: size_class(job.num_gpus))
+    whole = agreement("all jobs", submissions, recorded_waits, replayed_waits)
+    partitions = sorted(agreements_by(lambda job: f"partition {job.partition or 'unknown'}"))
+    sizes = agreements_by(lambda job: size_class(job.num_gpus))
     sizes.sort(key=lambda group: ORDER.index(group.name))
     # With one group, its agreement is that of all jobs.
     if len(partitions) < 2:
@@ -169,8 +181,11 @@ def size_class(gpus: float) -> str:
     >>> [size_class(gpus) for gpus in (0.5, 2, 8, 64)]
     ['1 GPU', '2 to 7 GPUs', '8 GPUs', 'more than 8 GPUs']
     """
-    above = [name for smallest, name in zip(SIZE_CLASSES, ORDER, strict=True) if gpus >= smallest]
-    return above[-1] if above else ORDER[0]
+    largest_class = ORDER[0]  # a job with a part of a GPU is below the least size
+    for smallest, name in zip(SIZE_CLASSES, ORDER, strict=True):
+        if gpus >= smallest:
+            largest_class = name
+    return largest_class
 
 
 ORDER = ("1 GPU", "2 to 7 GPUs", "8 GPUs", "more than 8 GPUs")

@@ -24,7 +24,9 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
         job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
         problem = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
-        return problem if len(cluster.types) > 1 else f"{problem}; use a larger cluster, or leave out larger jobs"
+        if len(cluster.types) == 1:  # otherwise, another type may have enough GPUs
+            problem += "; use a larger cluster, or leave out larger jobs"
+        return problem
     if gpu_type == ANY.name:
         return None if profile is None else _why_not_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:
@@ -46,7 +48,9 @@ def _why_not_type(job: Job, gpu_type: str) -> str | None:
     speed = dict(job.type_speeds).get(gpu_type)
     if not job.type_speeds or speed:
         return None
-    return "the job has no speed on this type" if speed is None else "the job does not fit in memory"
+    if speed is None:
+        return "the job has no speed on this type"
+    return "the job does not fit in memory"
 
 
 def _why_not_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
@@ -81,7 +85,9 @@ def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
 
 def at_most(job: Job, num_gpus: int) -> Job:
     """Return the job with its request limited to a number of GPUs, and without its own minimum if it is limited."""
-    return job if job.num_replicas <= num_gpus else replace(job, num_replicas=num_gpus, min_replicas=None)
+    if job.num_replicas <= num_gpus:
+        return job
+    return replace(job, num_replicas=num_gpus, min_replicas=None)
 
 
 def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = False) -> Mapping[str, float]:

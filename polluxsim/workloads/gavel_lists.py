@@ -81,11 +81,13 @@ class Course(NamedTuple):
         if self.mode == "accordion":
             is_early = epoch <= 0.3 * self.num_epochs
             is_known = self.model == "Recommendation" and (60 <= epoch < 70 or 80 <= epoch < 90)
-            return self.first if is_early or is_known else self.size(epoch)
+            if not is_early and not is_known:
+                return self.size(epoch)
         if self.mode == "gns":
             steps = sum(epoch >= start for start in self.doubles_at)
             is_odd_end = len(self.doubles_at) > 1 and steps > 1 and epoch == self.num_epochs - 1
-            return self.first if is_odd_end else self._doubled(steps)
+            if not is_odd_end:
+                return self._doubled(steps)
         return self.first
 
     def _doubled(self, times: int) -> int:
@@ -95,7 +97,8 @@ class Course(NamedTuple):
     def _is_critical(self, epoch: int) -> bool:
         """Return whether gradients change too fast for a large batch. Source: Shockwave's simulator."""
         if self.model == "ResNet-18":
-            return epoch < (20 if self.first == 256 else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
+            start = 20 if self.first == 256 else 10
+            return epoch < start or 150 <= epoch < 160 or 250 <= epoch < 260
         if self.model == "ResNet-50":
             return epoch % 30 < 10
         return epoch < {512: 30, 1024: 30, 2048: 40}.get(self.first, 10)
@@ -152,14 +155,26 @@ class GavelList:
             notes.append("without throughputs, jobs have the durations of the list and keep their batch size")
         elif steps is None:
             notes.append("without noise_scale_steps, jobs of mode gns keep their batch size")
-        speeds = None if throughputs is None else read_throughputs(throughputs)
-        doublings: Doublings = {} if steps is None else _read_doublings(steps)
-        listed = _trace_rows(path) if path.suffix == ".trace" else map(_csv_row, read_rows(path, COLUMNS))
-        return tuple(self._job(job, speeds, doublings) for job in listed), self.path, tuple(notes)
+        speeds = None
+        if throughputs is not None:
+            speeds = read_throughputs(throughputs)
+        doublings: Doublings = {}
+        if steps is not None:
+            doublings = _read_doublings(steps)
+        if path.suffix == ".trace":
+            listed_jobs = _trace_rows(path)
+        else:
+            listed_jobs = map(_csv_row, read_rows(path, COLUMNS))
+        jobs = tuple(self._job(job, speeds, doublings) for job in listed_jobs)
+        return jobs, self.path, tuple(notes)
 
     def _job(self, job: _Listed, speeds: Speeds | None, doublings: Doublings) -> Job:
+        """Return a listed job. Without `speeds`, its speed follows from its duration."""
         row = job.row
-        own_speeds = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
+        if speeds is None:
+            own_speeds: Mapping[tuple[str, int], float] | None = self._speeds_by_duration(job)
+        else:
+            own_speeds = speeds.get((job.model, job.gpus))
         if own_speeds is None or not own_speeds.get((self.gpu_type, job.size)):
             request = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
             raise bad_line(row.path, row.line, f"the table of throughputs has no speed > 0 of {request}")
@@ -180,17 +195,29 @@ class GavelList:
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
         """Return the plan of a job. A batch size without a speed is replaced by the last size, or expected as first."""
-        sizes = [course.first]
         fitting = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
-        epochs = range(course.num_epochs)
-        for size in map(course.size, epochs):
-            sizes.append(size if size in fitting else sizes[-1])
-        expected = [size if size in fitting else course.first for size in map(course.expected_size, epochs)]
-        examples = APPLICATIONS[job.model].epoch if job.model in APPLICATIONS else job.total_steps * course.first
+        sizes = list[int]()  # of each epoch
+        expected = list[int]()
+        last_size = course.first
+        for epoch in range(course.num_epochs):
+            size = course.size(epoch)
+            if size in fitting:
+                last_size = size
+            sizes.append(last_size)
+            expected_size = course.expected_size(epoch)
+            if expected_size not in fitting:
+                expected_size = course.first
+            expected.append(expected_size)
+        if job.model in APPLICATIONS:
+            examples = APPLICATIONS[job.model].epoch
+        else:  # the whole training is one epoch
+            examples = job.total_steps * course.first
         planned = sum(examples / size / speeds[self.gpu_type, size] for size in expected)
-        most_steps = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
+        most_steps = inf
+        if self.overtime is not None:
+            most_steps = float(max(floor(floor(planned) * self.overtime), 1))
         return BatchPlan(
-            tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most_steps
+            tuple(sizes), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most_steps
         )
 
 
@@ -199,7 +226,9 @@ def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
     if named is not None:
         return Path(named)
     path = jobs.parent / beside
-    return path if path.exists() else None
+    if not path.exists():
+        return None
+    return path
 
 
 def read_throughputs(path: Path) -> Speeds:
@@ -216,6 +245,7 @@ def read_throughputs(path: Path) -> Speeds:
 
 
 def _read_doublings(path: Path) -> Doublings:
+    """Read a table of the epochs at which jobs of mode `gns` double their batch size."""
     doublings = {}
     for row in read_rows(path, ("model", "batch_size", "gpus", "doubles_at_epochs")):
         key = (row.text("model"), row.integer("batch_size", at_least=1), row.integer("gpus", at_least=1))
@@ -224,6 +254,7 @@ def _read_doublings(path: Path) -> Doublings:
 
 
 def _epochs(row: Row) -> Sequence[int]:
+    """Return the numbers of epochs in a cell."""
     words = row.text("doubles_at_epochs").split()
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
         raise row.error("doubles_at_epochs", "numbers of epochs with spaces between them")
@@ -231,6 +262,7 @@ def _epochs(row: Row) -> Sequence[int]:
 
 
 def _course(job: _Listed, doublings: Doublings) -> Course:
+    """Return the course of a listed job. The training of an unknown application is one epoch of a fixed batch size."""
     if job.model not in APPLICATIONS:
         if job.mode != "static":
             problem = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"
@@ -244,12 +276,15 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
 
 
 def _trace_rows(path: Path) -> Iterator[_Listed]:
+    """Yield the jobs of a .trace list. Gavel's lists, of 10 columns, have no modes: their batch sizes are fixed."""
     for number, row in enumerate(good_rows(path, GAVEL.layout)):
         arrival, duration, gpus, job_type, total_steps = read_gavel_row(row)
         match = _JOB_TYPE.fullmatch(job_type)
         if match is None:
             raise row.error("job_type", "a model, or a model (batch size N)")
-        mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"
+        mode = "static"
+        if "mode" in row.values:
+            mode = row.one_of("mode", {mode: mode for mode in MODES})
         size = int(match["size"] or 1)
         # Gavel's simulator numbers the jobs.
         yield _Listed(row, str(number), match["model"], size, gpus, mode, total_steps, arrival, duration)
@@ -259,6 +294,9 @@ def _csv_row(row: Row) -> _Listed:
     mode = row.text("mode")
     if mode not in MODES:
         raise row.error("mode", f"one of {', '.join(MODES)}")
+    duration = None
+    if row.has("duration_s"):
+        duration = row.number("duration_s", at_least=0)
     return _Listed(
         row,
         row.text("job_id"),
@@ -268,5 +306,5 @@ def _csv_row(row: Row) -> _Listed:
         mode,
         row.integer("total_steps", at_least=1),
         row.number("arrival_s"),
-        row.number("duration_s", at_least=0) if row.has("duration_s") else None,
+        duration,
     )

@@ -63,21 +63,22 @@ class Draw:
     def __init__(self, seen: Sequence[Seen], time: float, rng: np.random.Generator) -> None:
         self._rng = rng
         # Resampling the jobs includes the uncertainty about typical durations, which similar jobs share.
-        resample = [seen[index] for index in rng.integers(len(seen), size=len(seen))] if seen else []
-        past = sorted(
-            (seen_job for seen_job in resample if _has_duration(seen_job.job)), key=lambda seen_job: seen_job.ran
-        )
+        resample: list[Seen] = []
+        if seen:
+            resample = [seen[index] for index in rng.integers(len(seen), size=len(seen))]
+        past = [seen_job for seen_job in resample if _has_duration(seen_job.job)]
+        past.sort(key=lambda seen_job: seen_job.ran)
         self.durations = self._durations([seen_job for seen_job in seen if _has_duration(seen_job.job)], past)
         # A job that waited for other jobs was submitted after them, whatever its own time is.
         # Nothing else is known of the arrivals before the start of the run.
         arrived = [seen_job for seen_job in seen if seen_job.job.past is None]
+        span = 0.0
         if len(arrived) < len(seen):
             span = time
-        else:
-            first_submission = min(
-                (seen_job.job.submit_time for seen_job in arrived if not seen_job.job.after), default=time
-            )
-            span = (time - first_submission) * (1 + 1 / len(arrived)) if arrived else 0.0
+        elif arrived:
+            submissions = [seen_job.job.submit_time for seen_job in arrived if not seen_job.job.after]
+            first_submission = min(submissions, default=time)
+            span = (time - first_submission) * (1 + 1 / len(arrived))
         self._start = time - span
         count = max(round(span / HOUR), LEAST_PIECES)
         self.length = span / count or HOUR  # without a past, all jobs are in the first piece
@@ -94,12 +95,15 @@ class Draw:
         shift = start - (self._start + piece * self.length)
         for job in self._pieces[piece]:
             self._num_arrivals += 1
+            deadline = job.deadline
+            if deadline is not None:
+                deadline += shift
             yield replace(
                 job,
                 job_id=f"{job.job_id}~{self._num_arrivals}",
                 submit_time=job.submit_time + shift,
                 duration=self.durations.get(job.job_id, job.duration),
-                deadline=None if job.deadline is None else job.deadline + shift,
+                deadline=deadline,
                 after=(),
                 cancel_time=None,
                 line=0,
@@ -122,15 +126,14 @@ class Draw:
         for seen_job in unfinished:
             of_owner = partial(_enough_longer, [runs[kind] for kind in _owner_kinds(seen_job.job)], ENOUGH_OF_OWNER)
             if len(of_owner(seen_job.ran)) >= ENOUGH_OF_OWNER:
-                durations[seen_job.job.job_id] = self._drawn(seen_job.ran, 1.0, of_owner)
+                duration = self._drawn(seen_job.ran, 1.0, of_owner)
             else:
                 unit = typical(seen_job.job)
-                durations[seen_job.job.job_id] = unit * self._drawn(
-                    seen_job.ran / unit, unit, partial(_longer, factors)
-                )
+                duration = unit * self._drawn(seen_job.ran / unit, unit, partial(_longer, factors))
             limit = seen_job.job.time_limit
             if limit is not None and seen_job.ran < limit:
-                durations[seen_job.job.job_id] = min(durations[seen_job.job.job_id], limit)
+                duration = min(duration, limit)
+            durations[seen_job.job.job_id] = duration
         return durations
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
@@ -139,20 +142,25 @@ class Draw:
         Both are relative to `unit` [s].
         """
         rng = self._rng
-        least = ran
-        while longer := longer_than(least):
+        lower = ran  # the duration is longer
+        while longer := longer_than(lower):
+            # One of the gaps before each longer run, or the range above the last one.
             index = int(rng.integers(len(longer) + 1))
-            before = longer[index - 1][0] if index else least
+            start_of_gap = lower
+            if index > 0:
+                start_of_gap = longer[index - 1][0]
             if index == len(longer):
-                least = before
+                lower = start_of_gap
                 break
             upper, is_complete = longer[index]
             if is_complete:
+                # Uniform on the logarithm within the gap.
                 share = rng.random()
-                lower = max(before, 1.0 / unit)
-                return float(max(lower, least) ** (1 - share) * upper**share)
-            least = upper  # the unfinished job takes longer than it has run
-        return float(max(least, LEAST_DURATION / unit) / (1 - rng.random()) ** 0.5)
+                least = max(start_of_gap, lower, 1.0 / unit)
+                return float(least ** (1 - share) * upper**share)
+            lower = upper  # the unfinished job takes longer than it has run
+        # Pareto's tail, whose logarithm is exponential.
+        return float(max(lower, LEAST_DURATION / unit) / (1 - rng.random()) ** 0.5)
 
 
 def _enough_longer(similar: Sequence[Runs], least: int, ran: float) -> Runs:
@@ -175,11 +183,15 @@ def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Jo
     logs = defaultdict[object, float](float)
     counts = defaultdict[object, int](int)
     for seen_job in past:
-        duration = seen_job.ran if seen_job.is_complete else first[seen_job.job.job_id]
+        duration = seen_job.ran
+        if not seen_job.is_complete:
+            duration = first[seen_job.job.job_id]
         for kind in _kinds(seen_job.job):
             logs[kind] += log(max(duration, 1.0))
             counts[kind] += 1
-    overall = logs[None] / counts[None] if past else log(LEAST_DURATION)
+    overall = log(LEAST_DURATION)
+    if past:
+        overall = logs[None] / counts[None]
 
     def typical(job: Job) -> float:
         mean = overall
@@ -203,4 +215,6 @@ def _kinds(job: Job) -> tuple[object, ...]:
 def _owner_kinds(job: Job) -> tuple[object, ...]:
     """Return the kinds of jobs of the same user or queue; empty if both are unknown."""
     owner = job.user or job.queue
-    return ((owner, job.num_replicas), owner) if owner else ()
+    if not owner:
+        return ()
+    return ((owner, job.num_replicas), owner)

@@ -71,19 +71,24 @@ _SEPARATED = "with spaces or semicolons between them"
 @lru_cache(maxsize=1 << 12)
 def _split(text: str) -> tuple[str, ...]:
     """Return the names in a text with semicolons, or else spaces, between them."""
-    parts = text.split(";") if ";" in text else text.split()
+    separator = ";" if ";" in text else None  # None is for any blanks
+    parts = text.split(separator)
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def _names(row: Row, column: str) -> tuple[str, ...]:
     """Return the names in a list, or in a text with spaces or semicolons between them."""
     value = as_name(row.values[column])
-    names = _split(value) if isinstance(value, str) else value
-    if isinstance(names, list | tuple):
-        names = [as_name(name) for name in names]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise row.error(column, f"names {_SEPARATED}, or a list of names")
-    return tuple(names)
+    if isinstance(value, str):
+        value = _split(value)
+    allowed = f"names {_SEPARATED}, or a list of names"
+    if not isinstance(value, list | tuple):
+        raise row.error(column, allowed)
+    names = [as_name(name) for name in value]
+    texts = tuple(name for name in names if isinstance(name, str))
+    if len(texts) < len(names):
+        raise row.error(column, allowed)
+    return texts
 
 
 def _pairs(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
@@ -102,7 +107,9 @@ def _pairs(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: s
 def _whole(text: str) -> int | None:
     """Return the whole number in a text, or None."""
     number = read_number(text)
-    return int(number) if number is not None and number.is_integer() else None
+    if number is None or not number.is_integer():
+        return None
+    return int(number)
 
 
 def curve_of(row: Row, column: str) -> Curve:
@@ -112,10 +119,11 @@ def curve_of(row: Row, column: str) -> Curve:
 
 def _stages(row: Row, column: str) -> Stages:
     """Return the times of a step and its stages from a list of four numbers, or from a text as in `_names`."""
-    times = [read_number(name) for name in _names(row, column)]
-    if len(times) != len(Stages._fields) or None in times:
+    numbers = [read_number(name) for name in _names(row, column)]
+    times = [number for number in numbers if number is not None]
+    if len(times) != len(Stages._fields) or len(numbers) != len(times):
         raise row.error(column, f"four times [s] {_SEPARATED}: step, load, compute, network")
-    return Stages(*(time or 0.0 for time in times))
+    return Stages(*times)
 
 
 class Kind(NamedTuple):
@@ -242,7 +250,8 @@ class Job:
         """
         if not options.get("speeds"):
             return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)
-        most_gpus = max(num_replicas, *(gpus for gpus, _ in options["speeds"]))
+        most_gpus = max(gpus for gpus, _ in options["speeds"])
+        most_gpus = max(num_replicas, most_gpus)
         return cls(job_id, submit_time, ELASTIC, num_replicas, most_gpus, line, duration, **options)
 
     @property
@@ -253,7 +262,10 @@ class Job:
     @property
     def fixed_duration(self) -> float | None:
         """Return the duration of a job that takes an equal time on any GPUs [s], or None."""
-        return None if self.speeds or self.type_speeds or self.plan is not None else self.duration
+        depends_on_gpus = self.speeds or self.type_speeds or self.plan is not None
+        if depends_on_gpus:
+            return None
+        return self.duration
 
     @property
     def host(self) -> Host | None:
@@ -367,6 +379,7 @@ OPTIONS = tuple(name for name in _WITH_DEFAULT[2:] if name not in NOT_IN_A_COLUM
 """Optional fields in a file, in the order of the fields; they follow `duration`."""
 
 _CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos", "num_nodes")
-_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), *NOT_IN_A_COLUMN)
+_UNCHECKED_OPTIONS = tuple(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE)
+_OTHER_OPTIONS = (*_UNCHECKED_OPTIONS, *NOT_IN_A_COLUMN)
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(item.default for item in fields(Job) if item.name in _OTHER_OPTIONS)

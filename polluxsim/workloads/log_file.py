@@ -30,14 +30,12 @@ def write_log(workload: Workload, path: Path) -> None:
                 f"{path}: job {job.job_id!r} of {workload.source} has {lacking}; give a name that ends in .csv"
             )
     first = workload.jobs[0].submit_time
-    origin = workload.origin
-    info = TraceInfo(
-        "workload",
-        workload.source,
-        "written by polluxsim",
-        "" if origin is None else origin.zone_name,
-        f"{first:g}" if origin is None else origin.date(first).isoformat(),
-    )
+    zone_name = ""  # the times of the log are then relative
+    origin_time = f"{first:g}"
+    if workload.origin is not None:
+        zone_name = workload.origin.zone_name
+        origin_time = workload.origin.date(first).isoformat()
+    info = TraceInfo("workload", workload.source, "written by polluxsim", zone_name, origin_time)
     columns: dict[str, Sequence[object]] = {
         "job": [job.job_id for job in workload.jobs],
         "submit_time": [job.submit_time - first for job in workload.jobs],

@@ -58,7 +58,9 @@ def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
 
 def check_profiles(profiles: Mapping[str, Profile]) -> None:
     """Raise UnknownApplicationError if an application of a size class has no profile."""
-    missing = [name for *_, names in CLASSES for name in names if name not in profiles]
+    missing = list[str]()
+    for _, _, applications in CLASSES:
+        missing += [name for name in applications if name not in profiles]
     if missing:
         raise UnknownApplicationError(
             f"the size classes need profiles of {', '.join(missing)}, and there are only {', '.join(profiles)}"
@@ -68,7 +70,8 @@ def check_profiles(profiles: Mapping[str, Profile]) -> None:
 # Source of all constants: how the workloads of Pollux (OSDI '21), §5.2, were configured.
 REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)  # GPUs of a tuned request
 LONGEST_TRAINING = 12.0 * HOUR  # [s]
-LEAST_SCALING, MOST_SCALING = 0.5, 0.8  # speedup over one GPU, divided by the number of GPUs [1]
+LEAST_SCALING = 0.5  # speedup over one GPU, divided by the number of GPUs [1]
+MOST_SCALING = 0.8  # the same
 GPUS_PER_NODE = 4  # GPUs of each node for which requests are tuned
 
 
@@ -93,8 +96,12 @@ def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -
         if replicas > profile.application.most_replicas(profile.application.max_batch_size):
             break
         time, configuration = _best(profile, replicas)
-        if time < LONGEST_TRAINING and LEAST_SCALING < time_alone / time / replicas < MOST_SCALING:
-            choices.append(configuration if replicas <= largest else _best(profile, largest)[1])
+        scaling = time_alone / time / replicas
+        is_tuned = time < LONGEST_TRAINING and LEAST_SCALING < scaling < MOST_SCALING
+        if is_tuned and replicas > largest:
+            choices.append(_best(profile, largest)[1])
+        elif is_tuned:
+            choices.append(configuration)
     return tuple(choices) or (best_alone,)
 
 
@@ -196,7 +203,9 @@ def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJo
 def _class_of(job: TraceJob) -> str:
     """Return the name of a job's size class; empty from 1000 GPU-hours on."""
     job_class = classify(job.gpu_time)
-    return "" if job_class is None else job_class[0]
+    if job_class is None:
+        return ""
+    return job_class[0]
 
 
 @dataclass(frozen=True)
@@ -246,35 +255,40 @@ class MappedTrace:
 
         Raise InvalidInputError if no job is left, and the errors of `stand_ins` and `find_rule`.
         """
-        rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
+        rule = self.rule
+        if isinstance(rule, str):
+            rule = find_rule(rule)
         info, jobs = read_trace(Path(self.path))
         usable = self.select.select(jobs)
         left_out = self.select.left_out(jobs)
         rng = np.random.default_rng(self.seed)
-        requests = tuned_requests(profiles) if self.tuned else realistic_requests(profiles, usable)
+        requests = _requests(profiles, usable, tuned=self.tuned)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
         names = UniqueNames(job.job for job in jobs)
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
-        mapped = tuple(
-            replace(
-                job,
-                job_id=names.next_of(logged.job),
-                user=shared(logged.user),
-                queue=shared(logged.tenant),
-                gpu_types=types.of(logged.gpu_type),
-                job_name=shared(logged.application),
-                qos=shared(logged.qos),
+        mapped = []
+        for logged, job in pairs:
+            mapped.append(
+                replace(
+                    job,
+                    job_id=names.next_of(logged.job),
+                    user=shared(logged.user),
+                    queue=shared(logged.tenant),
+                    gpu_types=types.of(logged.gpu_type),
+                    job_name=shared(logged.application),
+                    qos=shared(logged.qos),
+                )
             )
-            for logged, job in pairs
-        )
-        unmapped = len(usable) - len(mapped)
-        if unmapped:
-            left_out[NO_APPLICATION] = unmapped
+        num_unmapped = len(usable) - len(mapped)
+        if num_unmapped:
+            left_out[NO_APPLICATION] = num_unmapped
         if not mapped:
             raise InvalidInputError(
                 f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}; choose other jobs"
             )
+        # After the jobs of the window, so that their names do not depend on the jobs before it.
         before = tuple(self._mapped_before(jobs, rule, requests, profiles, names, types))
+        # The selection counted these jobs as outside the window, because it does not know which of them are mapped.
         selected_before = len(self.select.before(jobs))
         left_out[OUTSIDE] -= selected_before
         left_out[NO_APPLICATION + AT_START] += selected_before - len(before)
@@ -336,9 +350,16 @@ def map_jobs(
 
     `usable` are the jobs of the trace from which realistic requests are drawn.
     """
-    requests = tuned_requests(profiles) if tuned else realistic_requests(profiles, usable)
+    requests = _requests(profiles, usable, tuned=tuned)
     pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
     return Workload(tuple(job for _, job in pairs), source=source)
+
+
+def _requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Requests:
+    """Return the tuned or the realistic requests of users."""
+    if tuned:
+        return tuned_requests(profiles)
+    return realistic_requests(profiles, usable)
 
 
 def stand_ins(

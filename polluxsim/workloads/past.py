@@ -161,4 +161,6 @@ def cell_of(past: Past | None, column: str) -> object:
     if column == "past_nodes":
         return " ".join(f"{node}:{gpus}" for node, gpus in past.placement)
     value = getattr(past, column.removeprefix("past_"))
-    return "" if value is None else value
+    if value is None:
+        return ""
+    return value

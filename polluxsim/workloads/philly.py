@@ -68,7 +68,8 @@ class PhillySample:
             raise invalid_setting("workload.num_jobs", self.num_jobs, must)
         rng = np.random.default_rng(self.seed)
         drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
-        chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
+        chosen = [candidates[index] for index in drawn]
+        chosen.sort(key=lambda job: job.submit_time)
         return map_jobs(chosen, usable, profiles, rng, tuned=self.tuned, source=self.path)
 
 
@@ -77,8 +78,11 @@ def _folded(path: Path) -> list[TraceJob]:
 
     The last trace is cached, because the runs of a sweep draw from one trace, and reading it takes a second.
     """
-    state = path.stat() if path.is_file() else None
-    return list(_read_folded(path, state and (state.st_mtime_ns, state.st_size, state.st_ino)))
+    state = None
+    if path.is_file():
+        status = path.stat()
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return list(_read_folded(path, state))
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +94,11 @@ def _read_folded(path: Path, state: tuple[int, ...] | None) -> tuple[TraceJob, .
     else:
         origin = 0.0
         jobs = _read_philly(path)
-    return tuple(job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs)
+    folded = []
+    for job in jobs:
+        time_of_day = int(origin + job.submit_time - CLOCK_SHIFT) % DAY
+        folded.append(job._replace(submit_time=float(time_of_day)))
+    return tuple(folded)
 
 
 def _read_philly(path: Path) -> list[TraceJob]:
@@ -100,8 +108,9 @@ def _read_philly(path: Path) -> list[TraceJob]:
         if isinstance(entry, BadRowError):
             raise entry
         if isinstance(entry, LogJob):
-            named = entry.tenant, entry.status
-            jobs.append(TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, *named))
+            jobs.append(
+                TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, entry.tenant, entry.status)
+            )
     return jobs
 
 
@@ -135,8 +144,9 @@ class PhillyLike:
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
-        every_name = chain.from_iterable(applications.values())
-        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in every_name}
+        tuned = {}
+        for name in chain.from_iterable(applications.values()):
+            tuned[name] = tuned_configurations(profiles[name], self.largest_request)
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
             names = applications[size_class]
@@ -226,7 +236,9 @@ class PhillyLikeRigid:
 
     def _job(self, job: TraceJob, slack: float) -> Job:
         duration = job.duration or 0.0  # all selected jobs have a duration
-        deadline = None if self.slack is None else job.submit_time + slack * duration
+        deadline = None
+        if self.slack is not None:
+            deadline = job.submit_time + slack * duration
         gpus = int(job.num_gpus)
         return Job.rigid(job.job, job.submit_time, gpus, duration, queue=job.tenant, deadline=deadline)
 

@@ -58,7 +58,8 @@ Fitted to the hours of all jobs (`philly_statistics.py --fit-hours`).
 
 WEEKEND = 0.539  # ratio of the starts on a day of the weekend to those on a weekday, bursts of fewer than 50 jobs [1]
 LARGE_WEEKEND = 0.435  # the same ratio for larger bursts [1]
-WEEKDAYS, WEEKEND_DAYS = 57, 23  # days of each kind among the 80
+WEEKDAYS = 57  # among the 80 days
+WEEKEND_DAYS = 23  # among the 80 days
 
 TENANTS: Mapping[str, Sequence[float]] = {
     "one": (15.5, 13.8, 3.5, 33.7, 10.6, 0.2, 11.2, 0.9, 3.2, 2.8, 4.5),
@@ -127,7 +128,9 @@ The trace has four of these periods, of 8.1, 3.7, 2.7 and 1.5 h: 3.5 h lies betw
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 
-BEAT_INTERVAL, BEAT_PHASE = 600, 120  # time between two beats, and time of the first beat of an hour [s]
+BEAT_INTERVAL = 600  # time between two beats [s]
+BEAT_PHASE = 120  # time of the first beat of an hour [s]
 BEAT_STEPS: Mapping[int, float] = {1: 90.9, 2: 6.4, 3: 1.1, 7: 1.6}  # intervals from one beat to the next [%]
-BEAT_DURATION, BEAT_SPREAD = 68.3, 8.7  # mean and standard deviation of the durations of beats [s]
+BEAT_DURATION = 68.3  # mean duration of a beat [s]
+BEAT_SPREAD = 8.7  # standard deviation of the durations of beats [s]
 BEAT_TENANT = 3  # index in `TENANTS` of the virtual cluster of the beats

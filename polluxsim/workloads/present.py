@@ -83,9 +83,11 @@ def _add_running(present: PresentJobs, queue: Queue, queued: QueuedJob, site: Si
     if queued.started is None:
         raise ValueError("the job does not run")
     started = min(queued.started - queue.time, 0.0)
-    placement = tuple(sorted((numbers[node], gpus) for node, gpus in queued.placement)) if numbers else ()
+    placement: tuple[tuple[int, int], ...] = ()
+    if numbers:
+        placement = tuple(sorted((numbers[node], gpus) for node, gpus in queued.placement))
     if sum(gpus for _, gpus in placement) != ceil(queued.num_gpus):
-        placement = ()
+        placement = ()  # the queue states only a part of it
     past = Past.running(started, ceil(queued.num_gpus), placement=placement)
     job = _job(queue, queued, site, min(queued.submitted - queue.time, started, -JUST_BEFORE), past)
     if site.refusal(job):
@@ -117,13 +119,25 @@ def _add_waiting(present: PresentJobs, queue: Queue, queued: QueuedJob, site: Si
 
 def _job(queue: Queue, queued: QueuedJob, site: Site, submit_time: float, past: Past | None) -> Job:
     """Return a job of the queue. A job without a limit that is known runs for long, until its run time is drawn."""
-    ran = past.progress if past is not None else 0.0
+    ran = 0.0
+    after = queued.after
+    if past is not None:
+        ran = past.progress
+    if past is not None and past.is_running:
+        after = ()  # it has started, so it waits for no job
     limit = queued.time_limit
-    duration = limit if limit is not None and limit > ran else ran + LONG
+    duration = ran + LONG
+    if limit is not None and limit > ran:
+        duration = limit
     types = tuple(gpu.name for gpu in types_in(queued.gpu_type))
     known_types = tuple(name for name in types if name in site.cluster.types and name != ANY.name)
     num_gpus = ceil(queued.num_gpus)
-    is_whole = num_gpus == queued.num_gpus
+    num_nodes = None
+    gpus_per_task = None
+    if num_gpus == queued.num_gpus:  # a job that shares a GPU gets a whole one, to which no request fits
+        gpus_per_task = queued.gpus_per_task
+        if gpus_per_task is None:
+            num_nodes = queued.num_nodes
     try:
         return Job.rigid(
             queued.name,
@@ -133,13 +147,13 @@ def _job(queue: Queue, queued: QueuedJob, site: Site, submit_time: float, past: 
             user=queued.user,
             queue=site.queue_of(queued),
             time_limit=limit,
-            after=() if past is not None and past.is_running else queued.after,
+            after=after,
             gpu_types=known_types,
             priority=queued.priority or 0.0,
             job_name=queued.job_name,
             qos=queued.qos,
-            num_nodes=queued.num_nodes if is_whole and queued.gpus_per_task is None else None,
-            gpus_per_task=queued.gpus_per_task if is_whole else None,
+            num_nodes=num_nodes,
+            gpus_per_task=gpus_per_task,
             past=past,
         )
     except InvalidJobError as error:
@@ -176,14 +190,15 @@ def read_history(path: Path, queue: Queue, present: PresentJobs, site: Site) -> 
 
     Raise InvalidInputError if the file is not a trace, or no job is left.
     """
-    replay = TraceReplay(str(path), queue="partition" if site.partitions else "tenant")
-    workload = replay.load({})
+    # As `Site.queue_of` reads the jobs of the queue.
+    queue_field = "partition" if site.partitions else "tenant"
+    workload = TraceReplay(str(path), queue=queue_field).load({})
     rows = read_trace(path)[1]
     now = _now_in(path, queue)
     of_queue = {job.name for job in queue.jobs}
     notes = [f"{path.name}: {note}" for note in workload.notes]
     left_out = Counter[str]()
-    seen = list[Seen]()
+    history = list[Seen]()
     for job in workload.jobs:
         row = rows[job.line - 1]
         if job.submit_time > now:
@@ -198,20 +213,22 @@ def read_history(path: Path, queue: Queue, present: PresentJobs, site: Site) -> 
             if site.refusal(plain):
                 left_out["that do not fit on the nodes"] += 1
                 continue
-            seen.append(Seen(plain, job.duration or 0.0, row.status != JobStatus.RUNNING))
-    if len(seen) > MOST_HISTORY:
-        left_out[f"before the last {MOST_HISTORY:,}"] += len(seen) - MOST_HISTORY
-        seen = seen[-MOST_HISTORY:]
-    if not seen:
+            history.append(Seen(plain, job.duration or 0.0, row.status != JobStatus.RUNNING))
+    if len(history) > MOST_HISTORY:
+        left_out[f"before the last {MOST_HISTORY:,}"] += len(history) - MOST_HISTORY
+        history = history[-MOST_HISTORY:]
+    if not history:
         raise InvalidInputError(f"{path}: no job of the log can be used for the forecast; give the log of this cluster")
     notes += [f"{path.name}: {count} jobs {reason} left out" for reason, count in left_out.items()]
-    first = seen[0].job.submit_time
+    first = history[0].job.submit_time
     end = min(now, workload.jobs[-1].submit_time)
-    moved = [
-        seen_job._replace(job=replace(seen_job.job, submit_time=seen_job.job.submit_time - first)) for seen_job in seen
-    ]
+    moved = []
+    for seen_job in history:
+        job = replace(seen_job.job, submit_time=seen_job.job.submit_time - first)
+        moved.append(seen_job._replace(job=job))
     moved += _of_queue(present, now - first, end - first)
-    work = sum(seen_job.ran * seen_job.job.num_replicas for seen_job in seen)
+    work = sum(seen_job.ran * seen_job.job.num_replicas for seen_job in history)
+    # The load of a few hours would say little about that of days.
     capacity = max(end - first, DAY) * site.cluster.num_gpus
     return History(path.name, moved, end - first, notes, work / capacity)
 
@@ -219,7 +236,9 @@ def read_history(path: Path, queue: Queue, present: PresentJobs, site: Site) -> 
 def _now_in(path: Path, queue: Queue) -> float:
     """Return the time of the queue on the clock of a log [s]; ∞ if the times of the log are relative."""
     info = read_info(path)
-    return queue.time - origin_of(path, info).timestamp() if info.time_zone else inf
+    if not info.time_zone:
+        return inf
+    return queue.time - origin_of(path, info).timestamp()
 
 
 def _of_queue(present: PresentJobs, now: float, end: float) -> Iterator[Seen]:

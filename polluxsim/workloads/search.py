@@ -48,8 +48,9 @@ class Sampler:
         """Return the next point, shape (3,)."""
         if len(self.scored) < UNIFORM_TRIALS:
             return self._rng.random(3)
-        best = sorted(self.scored, key=lambda scored: -scored[0])[: round(BEST_SHARE * len(self.scored))]
-        centre = best[self._rng.integers(len(best))][1]
+        best_first = sorted(self.scored, key=lambda scored: -scored[0])
+        best = best_first[: round(BEST_SHARE * len(self.scored))]
+        _, centre = best[self._rng.integers(len(best))]
         return np.clip(self._rng.normal(centre, SPREAD), 0.0, 1.0)
 
     def learn(self, point: NDArray[np.float64], score: float) -> None:
@@ -90,15 +91,18 @@ class Trials:
         """Keep the score of a complete trial, and return the next trial, submitted at `time` [s], if any."""
         point = self._running.pop(job.job_id)
         self.sampler.learn(point, surrogate_accuracy(parameters_at(point)))
-        return (self._start(time),) if self._num_started < self._num_trials else ()
+        if self._num_started >= self._num_trials:
+            return ()
+        return (self._start(time),)
 
     def _start(self, time: float) -> Job:
         """Return the job of the next trial, submitted at `time` [s]."""
         self._num_started += 1
-        name = f"trial-{self._num_started:0{len(str(self._num_trials))}d}"
+        digits = len(str(self._num_trials))  # leading zeros, so that the order of the names is that of the trials
+        name = f"trial-{self._num_started:0{digits}d}"
         self._running[name] = self.sampler.propose()
-        like = self._template
-        return Job(name, time, like.application, like.num_replicas, like.batch_size)
+        template = self._template
+        return Job(name, time, template.application, template.num_replicas, template.batch_size)
 
 
 @takes_settings("workload")
@@ -129,7 +133,9 @@ class HyperParameterSearch:
         if profile is None:
             requirement = one_of(self.application, sorted(profiles))
             raise UnknownApplicationError(f"workload.application is {self.application!r}, must be {requirement}")
-        batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
+        batch_size = self.batch_size
+        if batch_size is None:
+            batch_size = profile.application.init_batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
         new_search = partial(Trials, template, self.num_trials, self.at_once, self.seed)
         followers = self.num_trials - self.at_once

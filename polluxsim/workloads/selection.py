@@ -71,9 +71,11 @@ class Selection:
 
     def objection(self, job: TraceJob) -> str:
         """Return the first reason to leave out a job; empty for a selected job."""
-        end = inf if self.hours is None else self.hours * HOUR
+        length = inf
+        if self.hours is not None:
+            length = self.hours * HOUR
         objection = self._objection_in_any_window(job)
-        if 0 <= job.submit_time - self.start * HOUR < end:
+        if 0 <= job.submit_time - self.start * HOUR < length:
             return objection
         if objection and self._at_start(job) is not None:
             return objection + AT_START
@@ -87,6 +89,7 @@ class Selection:
         return at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
 
     def _objection_in_any_window(self, job: TraceJob) -> str:
+        """Return the first reason to leave out a job whenever it was submitted; empty if there is none."""
         if self.statuses is not None and job.status is not None and job.status not in self.statuses:
             return f"status {job.status}"
         if job.num_gpus <= 0:
@@ -95,7 +98,9 @@ class Selection:
             return "no duration in the trace"
         if job.duration < self.min_duration:
             return f"shorter than {self.min_duration:g} s"
-        return f"{self.max_gpu_hours:g} GPU-hours or more" if job.gpu_time >= self.max_gpu_hours * HOUR else ""
+        if job.gpu_time >= self.max_gpu_hours * HOUR:
+            return f"{self.max_gpu_hours:g} GPU-hours or more"
+        return ""
 
 
 class UniqueNames:
@@ -110,12 +115,16 @@ class UniqueNames:
         self._seen[name] += 1
         if self._seen[name] == 1:
             return name
-        while (numbered := f"{name}#{self._seen[name]}") in self._given:
+        numbered = f"{name}#{self._seen[name]}"
+        while numbered in self._given:  # another job of the log may have this name
             self._seen[name] += 1
+            numbered = f"{name}#{self._seen[name]}"
         self._given.add(numbered)
         return numbered
 
 
 def shared(name: str | None) -> str | None:
     """Return an interned name, to save memory; None if it is blank."""
-    return intern(name) if name and name.strip() else None
+    if not name or not name.strip():
+        return None
+    return intern(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -60,7 +60,11 @@ def _muri_job(row: Row) -> Job:
     seconds = row.number("iteration_time", above=0) * PROFILED_TO_REAL * MILLISECOND
     stages = None
     if all(map(row.has, STAGES)):
-        stages = Stages(seconds, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))
+        times = [row.number(name, at_least=0) * MILLISECOND for name in STAGES]
+        stages = Stages(seconds, *times)
+    priority = 0.0
+    if row.has("priority"):
+        priority = -row.number("priority")  # in the list, smaller values go first
     try:
         return Job.rigid(
             row.text("job_id"),
@@ -69,7 +73,7 @@ def _muri_job(row: Row) -> Job:
             iterations * seconds,
             row.line,
             stages=stages,
-            priority=-row.number("priority") if row.has("priority") else 0.0,
+            priority=priority,
         )
     except InvalidJobError as error:
         raise bad_line(row.path, row.line, str(error)) from None
@@ -103,7 +107,9 @@ class ElasticFlowJobs:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
-        build = _trained if self.throughputs is None else partial(_measured, read_throughputs(Path(self.throughputs)))
+        build: Callable[[Row, _Columns], Job] = _trained
+        if self.throughputs is not None:
+            build = partial(_measured, read_throughputs(Path(self.throughputs)))
         rows = list(read_rows(Path(self.path), ("job_id", "model_name", "batch_size", "num_gpu")))
         columns = _Columns(
             _either(rows[0], "submit_time", "submission_time"),
@@ -124,11 +130,10 @@ def read_throughputs(folder: Path) -> Table:
 
     Raise InvalidInputError if there is no table, or a table is invalid.
     """
-    tables = {
-        (path.stem, row.integer(BATCH_SIZE, at_least=1)): _speeds(row)
-        for path in sorted(folder.glob("*.csv"))
-        for row in read_rows(path, (BATCH_SIZE, "1"))
-    }
+    tables = dict[tuple[str, int], Speeds]()
+    for path in sorted(folder.glob("*.csv")):
+        for row in read_rows(path, (BATCH_SIZE, "1")):
+            tables[path.stem, row.integer(BATCH_SIZE, at_least=1)] = _speeds(row)
     if not tables:
         raise InvalidInputError(f"{folder}: the folder has no table of throughputs MODEL.csv")
     return tables
@@ -142,12 +147,16 @@ def _speeds(row: Row) -> Speeds:
         raise bad_line(row.path, 1, f"column {wrong[0]!r} must be {BATCH_SIZE} or a number of GPUs")
     if any(int(fewer) >= int(more) for fewer, more in pairwise(counts)):
         raise bad_line(row.path, 1, f"the numbers of GPUs are {', '.join(counts)}, must be rising")
-    filled = [name for name in counts if row.has(name) and str(row.value(name)).lower() != "nan"]
-    speeds = [(int(name), row.number(name, at_least=0)) for name in filled]
-    measured = tuple((gpus, speed) for gpus, speed in speeds if speed)
+    measured = []
+    for name in counts:
+        if not row.has(name) or str(row.value(name)).lower() == "nan":
+            continue
+        speed = row.number(name, at_least=0)
+        if speed:
+            measured.append((int(name), speed))
     if not measured:
         raise bad_line(row.path, row.line, "the row must have at least one speed > 0")
-    return measured
+    return tuple(measured)
 
 
 def _either(row: Row, *names: str) -> str:

@@ -24,7 +24,8 @@ from polluxsim.workloads.workload import Job, Workload
 
 MODELS = "synergy-models.csv"
 
-SHORT, LONG = (1.5, 3.0), (3.0, 4.0)  # limits of x for short and long jobs of 10^x minutes, with uniform x
+SHORT = (1.5, 3.0)  # limits of x for short jobs of 10^x minutes, with uniform x
+LONG = (3.0, 4.0)  # limits of x for long jobs
 SHARE_OF_SHORT = 0.8  # share of short jobs [1]
 
 

@@ -99,7 +99,9 @@ class TraceReplay:
         self._check_queue(logged)
         reading = self._reading_of(logged)
         before = tuple(self._jobs_before(reading, self.start * HOUR))
-        rows_before = set() if self.resample_hours is not None else {job.line for job in before}
+        rows_before = set[int]()
+        if self.resample_hours is None:
+            rows_before = {job.line for job in before}
         jobs = tuple(self._jobs(reading, rows_before, notes))
         if not jobs:
             raise InvalidInputError(f"{self.path}: the log has no job with GPUs and a known duration in this window")
@@ -211,10 +213,10 @@ class TraceReplay:
             if self._why_not(job, is_drawn=reading.is_drawn[row - 1]):
                 continue
             name = reading.names[row - 1]
-            found = at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
-            if found is None:
+            state_and_start = at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
+            if state_and_start is None:
                 continue
-            state, start = found
+            state, start = state_and_start
             after = reading.arrays.before(job, name)
             past = Past.pending()
             if state == StateAtStart.RUNNING:
@@ -236,7 +238,7 @@ class TraceReplay:
                 continue
             reason = self._why_not(job, is_drawn=reading.is_drawn[row - 1])
             if not self._is_in_window(job):
-                reason = reason + AT_START if reason and self._is_at_start(job) else OUTSIDE
+                reason = self._why_before(job, reason)
             if reason:
                 notes[reason] += 1
                 continue
@@ -245,6 +247,12 @@ class TraceReplay:
             num_used += 1
             name = reading.names[row - 1]
             yield self._job(job, name, row, reading, self._submit_time(job), reading.arrays.before(job, name), None)
+
+    def _why_before(self, job: TraceJob, reason: str) -> str:
+        """Return the reason to leave out a job outside the window, given the reason to leave it out in any window."""
+        if reason and self._is_at_start(job):
+            return reason + AT_START
+        return OUTSIDE
 
     def _job(
         self,
@@ -299,10 +307,14 @@ class TraceReplay:
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
         """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
-        log_qos = {job.qos for job in jobs if job.qos} if self.priorities else set()
+        if not self.priorities:  # the usual case, in which the QOS of millions of jobs need not be collected
+            return
+        log_qos = {job.qos for job in jobs if job.qos}
         unknown = sorted(set(self.priorities) - log_qos)
         if unknown:
-            existing = f"its QOS are {listed(sorted(log_qos))}" if log_qos else "its jobs have no QOS"
+            existing = "its jobs have no QOS"
+            if log_qos:
+                existing = f"its QOS are {listed(sorted(log_qos))}"
             raise InvalidConfigError(
                 f"workload.priorities names QOS {unknown[0]!r}, which is not in the log: {existing}"
                 f"{did_you_mean(unknown[0], log_qos)}"
@@ -320,7 +332,9 @@ class TraceReplay:
 
     def _is_in_window(self, job: TraceJob) -> bool:
         """Return whether a job was submitted in the window."""
-        end = inf if self.hours is None else (self.start + self.hours) * HOUR
+        end = inf
+        if self.hours is not None:
+            end = (self.start + self.hours) * HOUR
         return self.start * HOUR <= job.submit_time < end
 
     def _is_at_start(self, job: TraceJob) -> bool:
@@ -371,8 +385,10 @@ def _one_after_the_other(
     `before` are the jobs that run or wait at the start of the first piece.
     """
     for index, (number, jobs) in enumerate(pieces):
-        ending = f"~{index + 1}"
-        earlier = before if index == 0 else ()
+        ending = f"~{index + 1}"  # a piece may be drawn several times, and the names of jobs are unique
+        earlier: Sequence[Job] = ()
+        if index == 0:
+            earlier = before
         names = {job.job_id: f"{job.job_id}{ending}" for job in (*earlier, *jobs)}
         yield from _moved(earlier, 0.0, names)
         yield from _moved(jobs, (index - number) * length, names)
@@ -381,13 +397,13 @@ def _one_after_the_other(
 def _moved(jobs: Sequence[Job], later: float, names: Mapping[str, str]) -> Iterator[Job]:
     """Yield jobs with later submissions [s] and with new names, given by their present names."""
     for job in jobs:
-        yield replace(
-            job,
-            job_id=names[job.job_id],
-            submit_time=job.submit_time + later,
-            cancel_time=None if job.cancel_time is None else job.cancel_time + later,
-            after=tuple(names[name] for name in job.after if name in names),
-        )
+        cancel_time = job.cancel_time
+        if cancel_time is not None:
+            cancel_time += later
+        # Jobs of another piece cannot be waited for.
+        after = tuple(names[name] for name in job.after if name in names)
+        submit_time = job.submit_time + later
+        yield replace(job, job_id=names[job.job_id], submit_time=submit_time, cancel_time=cancel_time, after=after)
 
 
 class _Arrays:
@@ -402,4 +418,6 @@ class _Arrays:
             return ()
         members = self._members[job.job.partition("_")[0]]
         members.append(name)
-        return (members[-1 - job.array_limit],) if len(members) > job.array_limit else ()
+        if len(members) <= job.array_limit:
+            return ()
+        return (members[-1 - job.array_limit],)

@@ -79,7 +79,9 @@ class Workload:
         for job in sorted(self.jobs, key=lambda job: job.line):
             first = first_jobs.setdefault(job.job_id, job)
             if first is not job:
-                where = f"also on line {first.line}" if first.line else "the name of another job"
+                where = "the name of another job"
+                if first.line:
+                    where = f"also on line {first.line}"
                 raise self.error(job, f"the name {job.job_id!r} is {where}, must be unique")
         self._check_order(first_jobs)
 
@@ -134,13 +136,18 @@ class Workload:
                 requirement = one_of(job.application, sorted(profiles))
                 problem = f"application {job.application!r} has no profile, must be {requirement}"
                 raise UnknownApplicationError(str(self.error(job, problem)))
-            profile = None if job.is_rigid else profiles[job.application]
+            profile = None
+            if not job.is_rigid:
+                profile = profiles[job.application]
             nodes = cluster.for_queue(job.queue)
             reasons = {name: why_not(job, profile, nodes, name, shrinks=shrinks) for name in nodes.types}
-            if all(reasons.values()):
-                first, *further_reasons = reasons.values()
-                by_type = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-                raise self.error(job, f"fits no GPU type of the cluster: {by_type}" if further_reasons else str(first))
+            if not all(reasons.values()):
+                continue
+            if len(reasons) == 1:
+                only_reason = next(iter(reasons.values()))
+                raise self.error(job, str(only_reason))
+            by_type = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            raise self.error(job, f"fits no GPU type of the cluster: {by_type}")
 
 
 @takes_settings("workload")
@@ -154,8 +161,9 @@ class OneJob:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
-        profile = None if self.duration is not None else profiles.get(self.application)
-        batch_size = self.num_replicas if profile is None else profile.application.init_batch_size
+        batch_size = self.num_replicas
+        if self.duration is None and self.application in profiles:
+            batch_size = profiles[self.application].application.init_batch_size
         job = Job(f"{self.application}-1", 0.0, self.application, self.num_replicas, batch_size, duration=self.duration)
         return Workload((job,), source="one-job")
 
@@ -174,7 +182,9 @@ class WorkloadFile:
             from polluxsim.workloads.gavel_lists import GavelList  # noqa: PLC0415  (imports readers of logs)
 
             return Workload(*GavelList(self.path).read())
-        return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
+        if self.path is None:
+            return read_workload(shipped("workloads") / DEFAULT)
+        return read_workload(Path(self.path))
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,9 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
 
     Raise InvalidInputError, as `read_workload` does. Its messages count rows from 1.
     """
-    needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
+    needed: tuple[str, ...] = COLUMNS
+    if DURATION in frame.columns:
+        needed = COMMON_COLUMNS  # each row states whether its job has a profile
     missing = [name for name in needed if name not in frame.columns]
     if missing:
         missing_names = ", ".join(map(repr, missing))
@@ -224,27 +236,36 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
 def _values(column: pd.Series[Any]) -> list[Any]:
     """Return the values of a column: None if missing, and lists for arrays, which `pd.read_parquet` makes."""
     values = column.astype(object).where(column.notna(), None).tolist()
-    return [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    for index, value in enumerate(values):
+        if isinstance(value, np.ndarray):
+            values[index] = value.tolist()
+    return values
 
 
 def _workload(rows: Iterable[Row], source: str) -> Workload:
+    """Return the workload of rows, the first of which has the columns of all."""
     rows = iter(rows)
     first = next(rows, None)
     if first is None:
         return Workload((), source)
     unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS, *COLUMNS_OF_PAST)]
-    notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
+    notes: tuple[str, ...] = ()
+    if unused:
+        notes = (f"columns that are not used: {', '.join(unused)}",)
     options = [name for name in OPTIONS if name in first.values]
     return Workload(tuple(_job(row, options) for row in chain((first,), rows)), source, notes)
 
 
 def _job(row: Row, options: Sequence[str]) -> Job:
+    """Return the job of a row. `options` are the columns with optional fields that the file has."""
     stated = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
     past = past_of(row)
     if past is not None:
         stated["past"] = past
     try:
-        return _rigid(row, stated) if row.has(DURATION) else _profiled(row, stated)
+        if row.has(DURATION):
+            return _rigid(row, stated)
+        return _profiled(row, stated)
     except InvalidJobError as error:
         column = _COLUMN_OF.get(error.field, error.field)
         if column not in row.values:
@@ -261,7 +282,10 @@ def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
         problem = (
             f"missing column {missing_names}; the row must have {needed}, or {DURATION} for a job without a profile"
         )
-        raise bad_line(row.path, 1 if DURATION not in row.values else row.line, problem)
+        line = row.line
+        if DURATION not in row.values:
+            line = 1  # the header lacks the column
+        raise bad_line(row.path, line, problem)
     application = intern(row.text("application"))
     batch_size = row.integer("batch_size")
     num_replicas = row.integer("num_replicas")
@@ -286,33 +310,54 @@ def write_workload(workload: Workload, path: Path) -> None:
     if planned:
         raise workload.error(planned, "the job has a plan of batch sizes, which a workload file cannot have")
     defaults = {field.name: field.default for field in fields(Job)}
-    options = [
-        name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
-    ]
+    options = []
+    for name in (DURATION, *OPTIONS):
+        if any(getattr(job, name) != defaults[name] for job in workload.jobs):
+            options.append(name)
+    columns_of_past: tuple[str, ...] = ()
+    if any(job.past is not None for job in workload.jobs):
+        columns_of_past = COLUMNS_OF_PAST
     with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        columns_of_past = COLUMNS_OF_PAST if any(job.past is not None for job in workload.jobs) else ()
         writer.writerow((*COLUMNS, *options, *columns_of_past))
         for job in workload.jobs:
-            given = ("", "") if job.is_rigid else (job.application, job.batch_size)
-            time = int(job.submit_time) if float(job.submit_time).is_integer() else job.submit_time
-            row = (job.job_id, time, given[0], job.num_replicas, given[1])
-            cells = [_cell(workload, job, name) for name in options]
+            cells = _common_cells(job)
+            cells += [_cell(workload, job, name) for name in options]
             cells += [cell_of(job.past, name) for name in columns_of_past]
-            writer.writerow((*row, *cells))
+            writer.writerow(cells)
+
+
+def _common_cells(job: Job) -> list[object]:
+    """Return the cells of a job in `COLUMNS`; a job with a duration has no application and no batch size."""
+    application = job.application
+    batch_size: int | str = job.batch_size
+    if job.is_rigid:
+        application = ""
+        batch_size = ""
+    time = job.submit_time
+    if float(time).is_integer():
+        time = int(time)  # a file has whole seconds without a point
+    return [job.job_id, time, application, job.num_replicas, batch_size]
 
 
 def _cell(workload: Workload, job: Job, name: str) -> object:
     """Return the value of a job in an optional column of a workload file."""
     value = getattr(job, name)
+    if value is None:
+        return ""
     if not isinstance(value, tuple):
-        return "" if value is None else value
+        return value
     if name.endswith("speeds"):
         texts = [f"{key}:{float(speed)!r}" for key, speed in value]
+    elif name == "stages":
+        texts = [repr(float(time)) for time in value]
     else:
-        texts = [repr(float(time)) for time in value] if name == "stages" else list(value)
-    wrong = [text for text in texts if ";" in text]
-    if wrong:
-        raise workload.error(job, f"{name} has {wrong[0]!r}, must have names without a semicolon in a file")
-    # A semicolon at the end turns a text that contains a space into one name.
-    return ";".join(texts) + (";" if len(texts) == 1 and texts[0].split() != texts else "")
+        texts = list(value)
+    for text in texts:
+        if ";" in text:
+            raise workload.error(job, f"{name} has {text!r}, must have names without a semicolon in a file")
+    cell = ";".join(texts)
+    has_blanks = texts != cell.split()
+    if len(texts) == 1 and has_blanks:
+        cell += ";"  # without it, the parts of the text would be several names
+    return cell

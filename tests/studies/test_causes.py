@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polluxsim.logs.formats.base import Reason
+from polluxsim.logs.formats.base import RowReason
 from polluxsim.logs.trace_table import TraceJob
 from polluxsim.studies.causes import Cause, Use, inferred_user_limit, likely_causes
 
@@ -62,7 +62,7 @@ def test_a_full_partition_while_others_are_idle_is_named() -> None:
 
 def test_rows_without_gpus_are_counted() -> None:
     jobs = [job("a", 0, 4, 1, 4), job("b", 0, 4, 1, 4)]
-    sentence = causes_of(jobs, **{Reason.NO_GPU: 6})["jobs without GPUs"].sentence
+    sentence = causes_of(jobs, **{RowReason.NO_GPU: 6})["jobs without GPUs"].sentence
     assert "the import left out 6 rows of them, 75 % of the log" in sentence
     assert "jobs without GPUs" not in causes_of(jobs)
 

@@ -19,7 +19,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation
-from polluxsim.logs.formats.base import Reason
+from polluxsim.logs.formats.base import RowReason
 from polluxsim.logs.import_report import as_text
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import TraceInfo, write_trace
@@ -170,7 +170,7 @@ def test_jobs_run_on_the_gpu_types_that_their_log_names(
 def test_what_types_of_a_log_stand_for_can_be_said(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(SACCT)
     report = import_trace("slurm", tmp_path / "log.csv", tmp_path / "t.parquet")
-    assert [tally.count for tally in report.suspicious if tally.reason == Reason.SEVERAL_TYPES] == [2]
+    assert [tally.count for tally in report.suspicious if tally.reason == RowReason.SEVERAL_TYPES] == [2]
     said = {item.said: (item.jobs, item.known_as) for item in report.gpu_types}
     assert said["a100"] == (1, ("a100-40",))
     assert "1  tesla_t4: t4" in as_text(report)

@@ -6,8 +6,8 @@ To add a format:
    function `_parse(row)` that returns a `LogJob`, or `row.dropped("why this row is not a job with GPUs")`.
 2. Read cells with `row.name`, `row.seconds`, `row.gpus`, `row.time`, `row.count`, `row.one_of`. They raise an error
    with the file, the line, the value and the requirement. `row.word` reads text that may be blank.
-3. Define `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`. A JSON file
-   with a list of objects is a `JsonFormat` with a function for one `JsonRow` (`kubernetes.py`, `philly.py`).
+3. Define `MINE = TableFormat(name=..., citation=..., layout=TableLayout(columns), parse=_parse, clock=...)`. A JSON
+   file with a list of objects is a `JsonFormat` with a function for one `JsonRow` (`kubernetes.py`, `philly.py`).
 4. Name further columns in `extras`, in the order of `LogJob.extras`. Give each a type, a unit and a meaning in
    `EXTRA_COLUMNS` of `polluxsim.logs.trace_table`.
 5. Put readable but strange values into `LogJob.oddities`, with one constant text for each kind. The report counts them.
@@ -70,5 +70,5 @@ FORMATS = _Formats()
 def find_format(name: str) -> Format:
     """Return the format with a name; raise InvalidConfigError if there is none."""
     check("the format", name, Annotated[str, OneOf(*FORMATS)])
-    found: Format = FORMATS[name]
-    return found
+    named_format: Format = FORMATS[name]
+    return named_format

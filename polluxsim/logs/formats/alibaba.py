@@ -13,18 +13,18 @@ from polluxsim.common.errors import reading
 from polluxsim.hardware.hosts import MIB
 from polluxsim.logs.formats.base import (
     BadRowError,
-    Clock,
     Dropped,
     Entry,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
+    RowReason,
     as_gang,
     gpus_together,
     oddities_of_times,
     source_files,
 )
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat, read_rows
+from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, TableFormat, TableLayout, beside, read_rows
 
 PAI_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
@@ -59,25 +59,34 @@ OPENB_PHASES = {
 
 
 def _parse_pai(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a task, submitted at its start, or why the task is no job."""
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
-    per_instance = row.within("plan_gpu", 0, 1e6) / PERCENT if row.has("plan_gpu") else 0.0
+    per_instance = (row.optional_within("plan_gpu", 0, 1e6) or 0.0) / PERCENT
     if status is None or not row.has("start_time"):
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     if per_instance == 0:
-        return row.dropped(Reason.NO_GPU)
+        return row.dropped(RowReason.NO_GPU)
     if not row.has("end_time"):
-        return row.dropped(Reason.NO_END)
+        return row.dropped(RowReason.NO_END)
     instances = row.count("inst_num", at_least=1)
     if instances * per_instance > MAX_GPUS:
         raise row.error("inst_num", f"a number of instances that need at most {MAX_GPUS:g} GPUs")
     start = row.instant("start_time")
     end = row.instant("end_time")
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
+    job = f"{row.name('job_name')}/{row.name('task_name')}"
+    # The plans are those of one instance.
+    cpus = row.optional_within("plan_cpu", 0, 1e6)
+    if cpus is not None:
+        cpus = instances * cpus / PERCENT
+    memory = row.optional_within("plan_mem", 0, 1e6)
+    if memory is not None:
+        memory = instances * memory
     return LogJob(
         place=row.place,
-        job=f"{row.name('job_name')}/{row.name('task_name')}",
+        job=job,
         submitted=start,
         duration=end - start,
         num_gpus=instances * per_instance,
@@ -85,8 +94,8 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
         extras=(
             instances,
             row.word("gpu_type"),
-            instances * row.within("plan_cpu", 0, 1e6) / PERCENT if row.has("plan_cpu") else None,
-            instances * row.within("plan_mem", 0, 1e6) if row.has("plan_mem") else None,
+            cpus,
+            memory,
             gpus_together([per_instance]),
             None,  # the queueing delay, which `_of_job` adds
         ),
@@ -107,18 +116,20 @@ class PaiFormat(TableFormat):
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each task, and an error for each bad row of the job table."""
         jobs = dict[str, _Submission]()
-        table = (source if source.is_dir() else source.parent) / PAI_JOB_TABLE
+        table = beside(source, PAI_JOB_TABLE)
         if not table.is_file():
             yield from super().read(source, zone)
             return
-        for row in read_rows(table, Layout(PAI_JOB_COLUMNS, has_header=False)):
+        for row in read_rows(table, TableLayout(PAI_JOB_COLUMNS, has_header=False)):
             try:
                 if isinstance(row, BadRowError):
                     raise row
                 user = row.word("user")
                 status = row.one_of("status", PAI_STATES)
                 if row.has("start_time"):
-                    jobs[row.name("job_name")] = _Submission(user and intern(user), status, row.instant("start_time"))
+                    # A user has many jobs, so one copy of the name saves much memory.
+                    interned_user = user and intern(user)
+                    jobs[row.name("job_name")] = _Submission(interned_user, status, row.instant("start_time"))
             except BadRowError as error:
                 yield error
         yield from _joined(super().read(source, zone), jobs, _several_tasks(source_files(source, self.files)))
@@ -127,6 +138,7 @@ class PaiFormat(TableFormat):
 def _several_tasks(paths: list[Path]) -> set[str]:
     """Return the names of the jobs of several tasks. Most jobs have one, so the set is small."""
     counts = Counter[str]()
+    # The job is the first cell, so the lines need not be split into cells.
     for path in paths:
         with reading(path), path.open(encoding="utf-8-sig", errors="replace") as lines:
             counts.update(line.partition(",")[0].strip() for line in lines)
@@ -134,7 +146,10 @@ def _several_tasks(paths: list[Path]) -> set[str]:
 
 
 def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
-    """Yield tasks as jobs; the tasks of a job form one gang, from the first start to the last end, at the end."""
+    """Yield tasks as jobs; the tasks of a job form one gang, from the first start to the last end.
+
+    A job of one task follows at once. The gangs are last, because the tasks of a job may be anywhere in the table.
+    """
     gangs = dict[str, LogJob]()
     for entry in entries:
         if not isinstance(entry, LogJob):
@@ -161,34 +176,43 @@ def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
     job = jobs.get(name)
     if job is None:
         return task._replace(job=name, oddities=(*task.oddities, f"a job that is not in {PAI_JOB_TABLE}"))
-    wait = task.submitted - job.time
+    extras = list(task.extras)
+    extras[-1] = task.submitted - job.time  # the queueing delay
     return task._replace(
         job=name,
         submitted=job.time,
         user=job.user,
         status=job.status or task.status,
-        extras=(*task.extras[:-1], wait),
+        extras=tuple(extras),
         oddities=(*task.oddities, *oddities_of_times(job.time, task.submitted, None, 0.0)),
     )
 
 
 def _parse_openb(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a pod, or why the pod is no job."""
     status = row.one_of("pod_phase", OPENB_PHASES)
     num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:
-        return row.dropped(Reason.NO_GPU)
+        return row.dropped(RowReason.NO_GPU)
     if status is None or not row.has("scheduled_time"):
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     if not row.has("deletion_time"):
-        return row.dropped(Reason.NO_END)
+        return row.dropped(RowReason.NO_END)
     submitted = row.instant("creation_time")
     start = row.instant("scheduled_time")
     end = row.instant("deletion_time")
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
+    job = row.name("name")
+    cpus = row.optional_within("cpu_milli", 0, 1e9)
+    if cpus is not None:
+        cpus /= 1000
+    memory = row.optional_within("memory_mib", 0, 1e9)
+    if memory is not None:
+        memory *= MIB
     return LogJob(
         place=row.place,
-        job=row.name("name"),
+        job=job,
         submitted=submitted,
         duration=end - start,
         num_gpus=num_gpus,
@@ -196,8 +220,8 @@ def _parse_openb(row: LogRow) -> LogJob | Dropped:
         extras=(
             row.word("gpu_spec"),
             start - submitted,
-            row.within("cpu_milli", 0, 1e9) / 1000 if row.has("cpu_milli") else None,
-            row.within("memory_mib", 0, 1e9) * MIB if row.has("memory_mib") else None,
+            cpus,
+            memory,
             row.word("qos"),
             gpus_together([num_gpus]),
         ),
@@ -211,9 +235,9 @@ PAI2020 = PaiFormat(
     # The date and the meaning of the columns: README of alibaba/clusterdata, cluster-trace-gpu-v2020.
     caveat=f"without {PAI_JOB_TABLE} beside the task table, submission is the task's start, and a job of several tasks "
     "is several rows; in Asia/Shanghai hour and weekday are true, the date is not",
-    layout=Layout(PAI_COLUMNS, has_header=False),
+    layout=TableLayout(PAI_COLUMNS, has_header=False),
     parse=_parse_pai,
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     time_zone="Asia/Shanghai",
     extras=("num_instances", "gpu_type", "cpus", "memory", "gpus_per_task", "queueing_delay"),
     files="pai_task_table*.csv",
@@ -222,7 +246,7 @@ PAI2020 = PaiFormat(
 OPENB2023 = TableFormat(
     name="openb2023",
     citation="Alibaba openb 2023 pods, Weng et al., ATC '23",
-    layout=Layout(OPENB_COLUMNS),
+    layout=TableLayout(OPENB_COLUMNS),
     parse=_parse_openb,
     extras=("gpu_type", "queueing_delay", "cpus", "memory", "qos", "gpus_per_task"),
     files="openb_pod_list_default.csv",

@@ -29,7 +29,7 @@ class JobStatus(StrEnum):
     RUNNING = "running"  # the job had not ended, so its duration is a lower bound
 
 
-class Clock(StrEnum):
+class LogClock(StrEnum):
     """Form of the times in a log."""
 
     LOCAL = "local"  # Dates and times of day without a zone. The zone is an assumption.
@@ -73,20 +73,23 @@ class BadRowError(InvalidInputError):
     The line is counted from 1. The reason does not contain the value, so that equal mistakes are counted together.
     """
 
-    def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
-        super().__init__(path, line, reason, found)  # all arguments, because errors are pickled
+    def __init__(self, path: Path, line: int, reason: str, value: object = None) -> None:
+        super().__init__(path, line, reason, value)  # all arguments, because errors are pickled
         self.place = Place(path.name, line)
         self.reason = reason
 
     def __str__(self) -> str:
-        path, line, reason, found = self.args
-        return f"{path}, line {line}: {reason}" + ("" if found is None else f"; found {short(found)}")
+        path, line, reason, value = self.args
+        text = f"{path}, line {line}: {reason}"
+        if value is not None:
+            text += f"; found {short(value)}"
+        return text
 
 
 Entry: TypeAlias = LogJob | Dropped | BadRowError
 
 
-class Unit(NamedTuple):
+class CountedResource(NamedTuple):
     """A resource that counts as GPUs."""
 
     resource: str  # GPU, CPU, or the resource's name in the log, like gres/shard or google.com/tpu
@@ -95,37 +98,41 @@ class Unit(NamedTuple):
 
 GPU = "gpus"
 CPU = "cpus"
-ONLY_GPUS = (Unit(GPU),)
+ONLY_GPUS = (CountedResource(GPU),)
 
 
-def parse_units(text: str) -> tuple[Unit, ...]:
+def parse_units(text: str) -> tuple[CountedResource, ...]:
     """Return the resources that a user writes as NAME,NAME*GPUS. Raise InvalidConfigError if the text is invalid.
 
     >>> parse_units("gpus,gres/shard*0.125")
-    (Unit(resource='gpus', gpus=1.0), Unit(resource='gres/shard', gpus=0.125))
+    (CountedResource(resource='gpus', gpus=1.0), CountedResource(resource='gres/shard', gpus=0.125))
     """
     units = []
     for part in text.split(","):
         name, star, factor = (word.strip() for word in part.partition("*"))
-        gpus = read_number(factor) if star else 1.0
+        gpus: float | None = 1.0
+        if star:
+            gpus = read_number(factor)
         if not name or gpus is None or gpus <= 0:
             raise InvalidConfigError(
                 f"--unit has {part.strip()!r}, which is not {GPU}, {CPU}, or the name of a resource like "
                 "google.com/tpu or gres/shard*0.125; correct it"
             )
-        units.append(Unit(name, gpus))
+        units.append(CountedResource(name, gpus))
     names = [unit.resource for unit in units]
     if len(set(names)) < len(names):
         raise InvalidConfigError(f"--unit names a resource twice in {text!r}; name it once")
     return tuple(units)
 
 
-def unit_word(units: Sequence[Unit]) -> str:
+def unit_word(units: Sequence[CountedResource]) -> str:
     """Return the word for what a trace counts: GPUs, CPUs, or the names of the resources."""
     names = [unit.resource for unit in units]
     if GPU in names:
         return "GPUs"
-    return "CPUs" if names == [CPU] else "+".join(names)
+    if names == [CPU]:
+        return "CPUs"
+    return "+".join(names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,13 +142,13 @@ class Format(ABC):
     name: str  # name on the command line
     citation: str  # source and licence of logs of this format
     caveat: str = ""  # note in the report of every log of this format; may be empty
-    clock: Clock = Clock.RELATIVE  # form of its times
+    clock: LogClock = LogClock.RELATIVE  # form of its times
     time_zone: str = "UTC"  # time zone if the user names none (IANA name)
     extras: tuple[str, ...] = ()  # columns beyond the core ones; names from `polluxsim.logs.trace_table.EXTRA_COLUMNS`
     # Patterns of the names of its files in a folder, separated by spaces. Only files of the first pattern that matches
     # are read.
     files: str = "*.csv"
-    units: tuple[Unit, ...] = ONLY_GPUS  # what counts as a GPU
+    units: tuple[CountedResource, ...] = ONLY_GPUS  # what counts as a GPU
     # Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
 
@@ -165,7 +172,7 @@ class Format(ABC):
             )
         return self
 
-    def counting(self, units: tuple[Unit, ...]) -> Format:
+    def counting(self, units: tuple[CountedResource, ...]) -> Format:
         """Return the format with other resources that count as GPUs.
 
         Raise InvalidConfigError if the logs of this format state no other resources.
@@ -197,7 +204,7 @@ def source_files(source: Path, patterns: str) -> list[Path]:
         for ending in COMPRESSED_ENDINGS:
             files += [path for path in source.glob(pattern + ending) if path.is_file()]
         if files:
-            return sorted(files)
+            return sorted(files)  # the order of a folder differs from machine to machine, and the trace must not
     raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")
 
 
@@ -211,7 +218,7 @@ ENDED = {
 """The five states in which the Helios and Acme logs count a job as ended."""
 
 
-class Reason(StrEnum):
+class RowReason(StrEnum):
     """Reasons to drop rows, and suspicious values, of several formats."""
 
     NO_GPU = "no GPU (CPU-only)"
@@ -231,15 +238,15 @@ def oddities_of_times(submitted: float, start: float | None, end: float | None, 
     >>> [str(oddity) for oddity in oddities_of_times(submitted=10, start=5, end=8, duration=3)]
     ['start before submission']
     """
-    found = []
+    oddities = []
     if start is not None and start < submitted:
-        found.append(Reason.START_BEFORE_SUBMISSION)
+        oddities.append(RowReason.START_BEFORE_SUBMISSION)
     if start is not None and end is not None:
         if end < start:
-            found.append(Reason.END_BEFORE_START)
-        elif abs(end - start - duration) > 1:
-            found.append(Reason.DURATION_DIFFERS)
-    return tuple(found)
+            oddities.append(RowReason.END_BEFORE_START)
+        elif abs(end - start - duration) > 1:  # logs round times to whole seconds
+            oddities.append(RowReason.DURATION_DIFFERS)
+    return tuple(oddities)
 
 
 def gpus_together(gpus_of_tasks: Iterable[float]) -> int | None:
@@ -269,16 +276,16 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     """
     durations = [job.duration for job in (first, part) if job.duration is not None]
     oddities = [*first.oddities, *part.oddities]
+    # A column without a rule has the value of the first part.
     values = list(first.extras)
     for column, name in enumerate(extras):
         one = first.extras[column]
         other = part.extras[column]
         if name in ADDED:
-            numbers = [value for value in (one, other) if isinstance(value, int | float)]
-            values[column] = sum(numbers) if numbers else None
+            values[column] = _sum_of_known(one, other)
         elif name == "gpu_type" and one != other:
             values[column] = None
-            oddities.append(Reason.SEVERAL_TYPES)
+            oddities.append(RowReason.SEVERAL_TYPES)
         elif name == "gpus_per_task":
             values[column] = _gpus_per_task_of_parts(first, part, extras)
     return first._replace(
@@ -289,6 +296,14 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     )
 
 
+def _sum_of_known(one: object, other: object) -> float | None:
+    """Return the sum of the numbers among two values; None if neither is a number."""
+    numbers = [value for value in (one, other) if isinstance(value, int | float)]
+    if not numbers:
+        return None
+    return sum(numbers)
+
+
 def _gpus_per_task_of_parts(first: LogJob, part: LogJob, extras: Sequence[str]) -> int | None:
     """Return the GPUs of a task of two parts of a gang; None if the parts do not say, or have equal nodes."""
     parts = (first, part)
@@ -296,17 +311,27 @@ def _gpus_per_task_of_parts(first: LogJob, part: LogJob, extras: Sequence[str]) 
         gpus_of_nodes = {_gpus_of_node(job, extras) for job in parts}
         if len(gpus_of_nodes) == 1:
             return None
-    tasks = [_value(job, extras, "gpus_per_task") or _gpus_of_node(job, extras) for job in parts]
-    return None if None in tasks else gpus_together(filter(None, tasks))
+    gpus_of_tasks = []
+    for job in parts:
+        # Without tasks, the equal nodes of a job stand for them: the GPUs of a node are together too.
+        gpus = _value(job, extras, "gpus_per_task") or _gpus_of_node(job, extras)
+        if gpus is None:
+            return None
+        gpus_of_tasks.append(gpus)
+    return gpus_together(gpus_of_tasks)
 
 
 def _gpus_of_node(job: LogJob, extras: Sequence[str]) -> float | None:
     """Return the GPUs of a job on each of its nodes, which are equal; None if the nodes are unknown."""
     nodes = _value(job, extras, "num_nodes")
-    return job.num_gpus / nodes if nodes else None
+    if not nodes:
+        return None
+    return job.num_gpus / nodes
 
 
 def _value(job: LogJob, extras: Sequence[str], name: str) -> int | None:
     """Return a whole number among the further columns of a job; None if the log has none."""
     value = dict(zip(extras, job.extras, strict=True)).get(name)
-    return value if isinstance(value, int) else None
+    if isinstance(value, int):
+        return value
+    return None

@@ -35,12 +35,12 @@ KEYS = {
 
 NEEDED = ("submit", "gpus")
 
-COLUMN = re.compile(r"(?P<column>[^:*]+)(?P<entries>(?::[^:*]+)*)(?:\*(?P<factor>[^:*]+))?")
-"""COLUMN, COLUMN*FACTOR for a number in another unit, COLUMN*COLUMN for a product, COLUMN:ENTRY for an entry of a list
-like 1=8,1002=2."""
+PAIR = re.compile(r"(?P<key>[^=]*)=\s*(?P<column>[^:*\s][^:*]*)(?P<entries>(?::[^:*]+)*)(?:\*(?P<factor>[^:*]+))?")
+"""KEY=COLUMN, KEY=COLUMN*FACTOR for a number in another unit, KEY=COLUMN*COLUMN for a product, KEY=COLUMN:ENTRY for an
+entry of a list like 1=8,1002=2."""
 
 
-class Source(NamedTuple):
+class ColumnSource(NamedTuple):
     """The source of the values of one key."""
 
     column: str
@@ -49,31 +49,36 @@ class Source(NamedTuple):
     other_column: str = ""  # column whose number is a further factor; empty if there is none
 
 
-def parse_columns(text: str) -> dict[str, Source]:
+def parse_columns(text: str) -> dict[str, ColumnSource]:
     """Return a map of columns that a user writes as KEY=COLUMN,KEY=COLUMN.
 
     Raise InvalidConfigError if the text has another form, or a key is unknown or given twice.
 
     >>> parse_columns("submit=created_at,gpus=tres:1001:1002,time_limit=minutes*60")["gpus"]
-    Source(column='tres', entries=('1001', '1002'), factor=1.0, other_column='')
+    ColumnSource(column='tres', entries=('1001', '1002'), factor=1.0, other_column='')
     """
-    found = dict[str, Source]()
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, rest = (part.strip() for part in pair.partition("="))
-        if not equals or not (match := COLUMN.fullmatch(rest)):
+    sources = dict[str, ColumnSource]()
+    for part in text.split(","):
+        pair = part.strip()
+        if not pair:
+            continue
+        match = PAIR.fullmatch(pair)
+        if match is None:
             raise InvalidConfigError(
                 f"--columns has {pair!r}, which is not KEY=COLUMN, KEY=COLUMN*FACTOR or KEY=COLUMN:ENTRY; correct it"
             )
+        key = match["key"].strip()
         if key not in KEYS:
             raise InvalidConfigError(f"--columns has the unknown key {key!r}; {allowed_among(key, KEYS)}")
-        if key in found:
+        if key in sources:
             raise InvalidConfigError(f"--columns has the key {key!r} twice; give it once")
         factor = read_number(match["factor"] or "1")
         if factor is not None and factor <= 0:
             raise InvalidConfigError(f"--columns has the factor {match['factor']!r} in {pair!r}; give a number above 0")
+        column = match["column"].strip()
         entries = tuple(entry.strip() for entry in match["entries"].split(":")[1:])
-        if factor is None:
-            found[key] = Source(match["column"].strip(), entries, other_column=match["factor"].strip())
+        if factor is None:  # the factor is the name of a column
+            sources[key] = ColumnSource(column, entries, other_column=match["factor"].strip())
         else:
-            found[key] = Source(match["column"].strip(), entries, factor)
-    return found
+            sources[key] = ColumnSource(column, entries, factor)
+    return sources

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import Dropped, LogJob, source_files
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, read_rows
 
 NO_DURATION = "a job's length is work, not time: durations are empty and the offered load is not known"
 
@@ -25,6 +26,7 @@ SHOCKWAVE_COLUMNS = (*GAVEL_COLUMNS[:7], "mode", "priority_weight", "slo", "dura
 
 
 def _parse_sia(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row, without a duration, because the list states work only."""
     num_gpus = row.count("num_replicas")
     if num_gpus == 0:
         return row.dropped("no GPU")
@@ -51,11 +53,11 @@ class GavelRow(NamedTuple):
 def read_gavel_row(row: LogRow) -> GavelRow:
     """Read and check a row of a Gavel or Shockwave list."""
     return GavelRow(
-        row.instant("arrival_time"),
-        row.seconds("duration") if row.has("duration") else None,
-        row.count("scale_factor", at_least=1),
-        row.name("job_type"),
-        row.count("total_steps", at_least=1),
+        arrival=row.instant("arrival_time"),
+        duration=row.optional_within("duration", 0, MOST_SECONDS),
+        gpus=row.count("scale_factor", at_least=1),
+        job_type=row.name("job_type"),
+        total_steps=row.count("total_steps", at_least=1),
     )
 
 
@@ -70,15 +72,18 @@ MILLISECONDS = "iteration_time"
 
 
 def _parse_tiresias(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of Tiresias' list, or of Muri's, which has times in milliseconds."""
     num_gpus = row.count("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")
-    unit = 1e-3 if MILLISECONDS in row.values else 1.0
+    seconds_per_unit = 1.0
+    if MILLISECONDS in row.values:
+        seconds_per_unit = 1e-3
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
-        submitted=row.instant("submit_time") * unit,
-        duration=row.seconds("duration") * unit,
+        submitted=row.instant("submit_time") * seconds_per_unit,
+        duration=row.seconds("duration") * seconds_per_unit,
         num_gpus=num_gpus,
         extras=(row.name("model_name"), row.count("iterations")),
     )
@@ -101,7 +106,7 @@ SIA = TableFormat(
     name="sia",
     citation="job list of Sia, Jayaram Subramanya et al., SOSP '23",
     caveat=NO_DURATION,
-    layout=Layout(("name", "time", "application", "num_replicas", "batch_size")),
+    layout=TableLayout(("name", "time", "application", "num_replicas", "batch_size")),
     parse=_parse_sia,
     extras=("application", "batch_size"),
 )
@@ -110,7 +115,7 @@ GAVEL = TableFormat(
     name="gavel",
     citation="job list of Gavel, Narayanan et al., OSDI '20, and of Shockwave, NSDI '23",
     caveat="a job's length is work; durations stand in Shockwave's lists only, and are those at the first batch size",
-    layout=Layout(
+    layout=TableLayout(
         GAVEL_COLUMNS,
         delimiter="\t",
         has_header=False,
@@ -125,7 +130,7 @@ GAVEL = TableFormat(
 TIRESIAS = TiresiasFormat(
     name="tiresias",
     citation="job list of Tiresias, Gu et al., NSDI '19",
-    layout=Layout(("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")),
+    layout=TableLayout(("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")),
     parse=_parse_tiresias,
     extras=("application", "iterations"),
 )

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import read_number
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
+from polluxsim.logs.formats.base import BadRowError, Dropped, Entry, Format, LogClock, LogJob
 from polluxsim.logs.formats.log_rows import PlacedRow, parsed
 from polluxsim.logs.formats.opening import head_of, open_log
 from polluxsim.logs.formats.times import read_time
@@ -36,11 +36,18 @@ def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict
     """
     with open_log(path) as file:
         window = _Window(path, file)
-        yield from window.objects() if key is None else window.objects_of(key)
+        if key is None:
+            yield from window.objects()
+        else:
+            yield from window.objects_of(key)
 
 
 class _Window:
-    """The part of a file that is read but not yet parsed."""
+    """The part of a file that is read but not yet parsed.
+
+    A log may be larger than the memory, so the window moves on, and holds about one object. `_line` counts the line
+    breaks before `_at`: whatever moves `_at` must count those that it passes.
+    """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -48,10 +55,10 @@ class _Window:
         # A byte that is not UTF-8 becomes a lone surrogate, so that only the row with it is bad.
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._json = json.JSONDecoder()
-        self._text = ""
-        self._at = 0
-        self._line = 1
-        self._ended = False
+        self._text = ""  # the window
+        self._at = 0  # index of the next character that is not parsed
+        self._line = 1  # line of this character, from 1
+        self._ended = False  # whether the window contains the end of the file
 
     def objects(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield each object of the lists of a file, and the line on which it begins."""
@@ -74,12 +81,12 @@ class _Window:
     def _document(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield each object of the list under a key of the next object of the file."""
         self._expect("{", f"{{, the start of an object with the list {key!r}")
-        found = False
+        has_list = False
         while self._next() == '"':
             name = self._value()
             self._expect(":", ": after a key")
             if name == key:
-                found = True
+                has_list = True
                 yield from self._list()
             else:
                 self._value()
@@ -87,7 +94,7 @@ class _Window:
                 break
             self._expect(",", ",")
         self._expect("}", ", or } after a value")
-        if not found:
+        if not has_list:
             raise self._error(f"the file has no list {key!r}; give the output of the command that the help names")
 
     def _list(self) -> Iterator[tuple[int, dict[str, object]]]:
@@ -121,28 +128,29 @@ class _Window:
 
     def _expect(self, mark: str, allowed: str) -> None:
         """Move past a mark; if another character is next, raise an error with the words of `allowed`."""
-        found = self._next()
-        if found != mark:
-            what = f"expected {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
-            raise self._error(what)
+        next_mark = self._next()
+        if not next_mark:
+            raise self._error(f"the file ends before {allowed}")
+        if next_mark != mark:
+            raise self._error(f"expected {allowed}; found {next_mark!r}")
         self._at += 1
 
     def _value(self) -> object:
         """Read the next value of any kind and return it."""
         self._next()
         while True:
-            seen = len(self._text) - self._at
+            num_read = len(self._text) - self._at  # characters of the value that are in the window
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
                 # The value is cut short or broken. Reading twice as much text decides it, at no more than twice the
                 # cost.
-                if self._ended or seen > MAX_OBJECT:
+                if self._ended or num_read > MAX_OBJECT:
                     raise self._broken(error) from None
-                self._read(max(CHUNK, seen))
+                self._read(max(CHUNK, num_read))
                 continue
             if isinstance(value, int | float) and not self._ended and not self._text[end:].lstrip(IN_NUMBERS):
-                self._read(CHUNK)  # the number may go on
+                self._read(CHUNK)  # a number has no end mark, so it may go on behind the window
                 continue
             self._line += self._text.count("\n", self._at, end)
             self._at = end
@@ -182,7 +190,9 @@ class JsonRow(PlacedRow):
 
     def child(self, key: str) -> JsonRow:
         """Return the object under a key, or an empty object if the key is missing."""
-        value = {} if self.values.get(key) is None else self.values[key]
+        value = self.values.get(key)
+        if value is None:
+            value = {}
         if not isinstance(value, dict):
             raise self.error(key, "an object")
         return self.part(value, f"{key}.")
@@ -216,22 +226,29 @@ class JsonRow(PlacedRow):
 
     def word(self, key: str) -> str | None:
         """Return the text of a key that may be blank or absent."""
-        return self.text(key) if self.has(key) else None
+        if not self.has(key):
+            return None
+        return self.text(key)
 
     def number_in(self, column: str) -> float | None:
         """Return the finite number under a key, or None."""
         value = self.value(column)
-        return None if isinstance(value, str) else read_number(value)
+        if isinstance(value, str):  # JSON has numbers, so a number in quotes is a name
+            return None
+        return read_number(value)
 
     def time(self, key: str) -> float | None:
         """Return a date and time of day [s since 1970-01-01 UTC]; None if the value contains none."""
         value = self.value(key)
         if value is None or value in ("None", ""):
             return None
-        if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
-            zoned = "with its zone, like 2024-01-01T00:00:00Z"
-            local = "like 2017-10-02 08:00:00, or None"
-            raise self.error(key, f"a time {zoned if self.zone is None else local}")
+        seconds = None
+        if isinstance(value, str):
+            seconds = read_time(value, self.zone)
+        if seconds is None and self.zone is None:
+            raise self.error(key, "a time with its zone, like 2024-01-01T00:00:00Z")
+        if seconds is None:
+            raise self.error(key, "a time like 2017-10-02 08:00:00, or None")
         return seconds
 
     def error(self, column: str, allowed: str) -> BadRowError:
@@ -259,5 +276,8 @@ class JsonFormat(Format):
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each object."""
-        for row in json_rows(path, self.key, zone if self.clock is Clock.LOCAL else None):
+        zone_of_times = None
+        if self.clock is LogClock.LOCAL:
+            zone_of_times = zone
+        for row in json_rows(path, self.key, zone_of_times):
             yield parsed(row, self.parse)

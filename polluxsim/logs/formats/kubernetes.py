@@ -13,14 +13,14 @@ from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     ONLY_GPUS,
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     gpus_together,
     oddities_of_times,
 )
@@ -41,6 +41,7 @@ VOLCANO_ENDED = {
 
 LIST = "items"  # key of the objects in the output of kubectl
 TIME_LIMIT = "maximumExecutionTimeSeconds"  # key of a Kueue Workload
+HIGHEST_PRIORITY = 2**31  # beyond the largest priority, which has 32 bits
 
 EXTRAS = (
     "application", "num_instances", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
@@ -55,8 +56,28 @@ def extras_of(**values: object) -> tuple[object, ...]:
 
 def name_with_namespace(metadata: JsonRow) -> str:
     """Return the name of an object, with its namespace."""
+    return in_namespace(metadata, metadata.text("name"))
+
+
+def in_namespace(metadata: JsonRow, name: str) -> str:
+    """Return a name in the namespace of an object, with the namespace before it if the object has one."""
     namespace = metadata.word("namespace")
-    return f"{namespace}/{metadata.text('name')}" if namespace else metadata.text("name")
+    if not namespace:
+        return name
+    return f"{namespace}/{name}"
+
+
+def priority_of(spec: JsonRow) -> float | None:
+    """Return the priority of an object; None without it."""
+    return spec.optional_within("priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
+
+
+def _count_of_pods(row: JsonRow, key: str) -> int:
+    """Return a number of pods; Kubernetes counts a missing one as 1."""
+    count = row.optional_count(key)
+    if count is None:
+        return 1
+    return count
 
 
 def owner_of(metadata: JsonRow) -> str | None:
@@ -74,8 +95,9 @@ def instant(row: JsonRow, key: str) -> float:
 
 def _conditions(status: JsonRow) -> dict[str, JsonRow]:
     """Return the true conditions, by type."""
-    found = {condition.text("type"): condition for condition in status.children("conditions")}
-    return {kind: condition for kind, condition in found.items() if condition.values.get("status") == "True"}
+    # The last condition of a type counts.
+    conditions = {condition.text("type"): condition for condition in status.children("conditions")}
+    return {kind: condition for kind, condition in conditions.items() if condition.values.get("status") == "True"}
 
 
 class ApiKind(NamedTuple):
@@ -91,11 +113,14 @@ class ApiKind(NamedTuple):
         Objects without an apiVersion or a kind count as objects of this kind.
         """
         kind = row.word("kind") or self.kind
+        if kind == "Pod" and self.kind != "Pod":
+            return f"a Pod, not a {self.kind} of {self.system}; the format pods reads it"
         if kind != self.kind:
-            advice = "; the format pods reads it" if kind == "Pod" else ""
-            return f"a {kind}, not a {self.kind} of {self.system}{advice}"
+            return f"a {kind}, not a {self.kind} of {self.system}"
         version = row.word("apiVersion")
-        group = self.group if version is None else version.rpartition("/")[0]
+        if version is None:
+            return ""
+        group = version.rpartition("/")[0]
         if group != self.group:
             return f"a {kind} of {group or 'the core API'}, not of {self.system}"
         return ""
@@ -106,7 +131,7 @@ POD_GROUP = ApiKind("PodGroup", "scheduling.volcano.sh", "Volcano")
 POD = ApiKind("Pod", "", "Kubernetes")
 
 
-def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
+def _parse_workload(row: JsonRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJob | Dropped:
     """Return the job of a Workload that ended, or drop the object."""
     reason = WORKLOAD.differs(row)
     if reason:
@@ -126,18 +151,21 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
     if admitted is None:
         return row.dropped(_why_not_admitted(status, finished, has_run=past > 0))
     if finished is None:
-        return row.dropped(Reason.NO_END)
+        return row.dropped(RowReason.NO_END)
     submitted = instant(metadata, "creationTimestamp")
     start = instant(admitted, "lastTransitionTime")
     end = instant(finished, "lastTransitionTime")
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
+    queueing_delay = None
+    if not past:  # for a workload that was evicted, only the last start is known
+        queueing_delay = start - submitted
     return LogJob(
         place=row.place,
         job=name_with_namespace(metadata),
         submitted=submitted,
-        duration=end - start + past,
+        duration=end - start + past,  # `start` is that of the last admission
         num_gpus=num_gpus,
         tenant=metadata.word("namespace"),
         status=FINISHED.get(finished.word("reason") or ""),
@@ -147,11 +175,10 @@ def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob |
             gpu_type=asked.flavor,
             cpus=resources.cpus,
             memory=resources.memory,
-            # For a workload that was evicted, only the last start is known.
-            queueing_delay=None if past else start - submitted,
-            time_limit=spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
+            queueing_delay=queueing_delay,
+            time_limit=spec.optional_within(TIME_LIMIT, 1, MOST_SECONDS),
             partition=queue,
-            priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
+            priority=priority_of(spec),
             qos=_class_of(spec),
             gpus_per_task=asked.gpus_per_task(units),
         ),
@@ -165,10 +192,10 @@ START_CLEARED = "finished, but Kueue 0.15 cleared when it began"
 def _why_not_admitted(status: JsonRow, finished: JsonRow | None, *, has_run: bool) -> str:
     """Return the reason to drop a workload that is not admitted at present."""
     if has_run:
-        return Reason.NO_END
+        return RowReason.NO_END
     if finished is not None and _was_cleared_at_end(status, finished):
         return START_CLEARED
-    return Reason.NEVER_RAN
+    return RowReason.NEVER_RAN
 
 
 def _was_cleared_at_end(status: JsonRow, finished: JsonRow) -> bool:
@@ -211,7 +238,7 @@ class Asked(NamedTuple):
         """Return the number of pods."""
         return sum(pod_set.num_pods for pod_set in self.pod_sets)
 
-    def gpus_per_task(self, units: Sequence[Unit]) -> int | None:
+    def gpus_per_task(self, units: Sequence[CountedResource]) -> int | None:
         """Return the GPUs that must be on one node, because each pod is on one node; None if a pod shares a GPU."""
         pod_sets = [pod_set for pod_set in self.pod_sets if pod_set.num_pods]
         return gpus_together(pod_set.resources.gpus_of(units) / pod_set.num_pods for pod_set in pod_sets)
@@ -222,21 +249,28 @@ def asked_for(spec: JsonRow, admission: JsonRow) -> Asked:
 
     The admission states the resources that the workload got, if it was admitted.
     """
-    given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
+    assignments = {}
+    for assignment in admission.children("podSetAssignments"):
+        assignments[assignment.word("name") or "main"] = assignment
     pod_sets = []
     flavors = set[str]()
-    for podset in spec.children("podSets"):
-        count = podset.count("count") if podset.has("count") else 1
-        assignment = given.get(podset.word("name") or "main")
-        if assignment is not None and assignment.has("resourceUsage"):
-            resources = Resources.of(assignment.child("resourceUsage"))
-            count = assignment.count("count") if assignment.has("count") else count
-            named = assignment.child("flavors")
-            flavors |= {named.text(name) for name in named.values if "/" in name}
+    for pod_set in spec.children("podSets"):
+        count = _count_of_pods(pod_set, "count")
+        admitted = assignments.get(pod_set.word("name") or "main")
+        if admitted is not None and admitted.has("resourceUsage"):
+            resources = Resources.of(admitted.child("resourceUsage"))
+            if admitted.has("count"):  # a workload may be admitted with fewer pods than it asks for
+                count = admitted.count("count")
+            flavors_by_resource = admitted.child("flavors")
+            # Accelerators are the resources with a domain in their name, like nvidia.com/gpu.
+            flavors |= {flavors_by_resource.text(name) for name in flavors_by_resource.values if "/" in name}
         else:
-            resources = of_pod(podset.child("template").child("spec")).times(count)
+            resources = of_pod(pod_set.child("template").child("spec")).times(count)
         pod_sets.append(PodSet(resources, count))
-    return Asked(tuple(pod_sets), flavors.pop() if len(flavors) == 1 else None)
+    flavor = None
+    if len(flavors) == 1:
+        flavor = flavors.pop()
+    return Asked(tuple(pod_sets), flavor)
 
 
 def _past_execution(status: JsonRow) -> float:
@@ -259,17 +293,27 @@ class _VolcanoJob(NamedTuple):
     start: float | None  # first start [s since 1970-01-01 UTC]
     duration: float | None  # from the first start to the end [s]
     status: JobStatus | None
-    retries: int
+    attempts: int | None
     resources: Resources  # of the pods that ran, as far as the Job states them
     pods: tuple[Resources, ...]  # the resources of one pod of each task
     is_elastic: bool  # whether the Job asks for more pods than it needs at least
+
+    def wait_since(self, submitted: float) -> float | None:
+        """Return the time from a submission [s since 1970-01-01 UTC] to the first start [s]."""
+        if self.start is None:
+            return None
+        return self.start - submitted
+
+
+NO_VOLCANO_JOB = _VolcanoJob(None, None, None, None, NOTHING, (), is_elastic=False)
+"""What is known of the Job of a PodGroup without one in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolcanoFormat(Format):
     """PodGroups, with the Volcano Jobs that they belong to if these are in the same file."""
 
-    def counting(self, units: tuple[Unit, ...]) -> VolcanoFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> VolcanoFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units)
 
@@ -292,7 +336,8 @@ class VolcanoFormat(Format):
 def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, float]) -> None:
     """Write a Job to `jobs`, or the value of a priority class to `priorities`, by its name."""
     if row.values.get("kind") == "PriorityClass":
-        priorities[row.child("metadata").text("name")] = row.within("value", -(2**31), 2**31)
+        name = row.child("metadata").text("name")
+        priorities[name] = row.within("value", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
     elif row.values.get("kind") == "Job":
         jobs[name_with_namespace(row.child("metadata"))] = _volcano_job(row.child("spec"), row.child("status"))
 
@@ -302,15 +347,28 @@ def _volcano_job(spec: JsonRow, status: JsonRow) -> _VolcanoJob:
 
     `runningDuration` is not used, because Volcano counts it from the creation of the Job.
     """
-    history = [(each.text("status"), instant(each, "lastTransitionTime")) for each in status.children("conditions")]
+    start: float | None = None
+    end: float | None = None
+    for condition in status.children("conditions"):
+        phase_of_history = condition.text("status")
+        time = instant(condition, "lastTransitionTime")
+        # A Job that is run again has several starts and ends. Its time is from the first start to the last end.
+        if phase_of_history == "Running" and start is None:
+            start = time
+        if phase_of_history in VOLCANO_ENDED:
+            end = time
+    duration = None
+    if start is not None and end is not None and end >= start:
+        duration = end - start
     phase = status.child("state").word("phase")
-    start = next((time for name, time in history if name == "Running"), None)
-    end = next((time for name, time in reversed(history) if name in VOLCANO_ENDED), None)
+    job_status = VOLCANO_ENDED.get(phase or "")
+    if phase == "Running":
+        job_status = JobStatus.RUNNING
     return _VolcanoJob(
         start=start,
-        duration=None if start is None or end is None or end < start else end - start,
-        status=JobStatus.RUNNING if phase == "Running" else VOLCANO_ENDED.get(phase or ""),
-        retries=status.count("retryCount") if status.has("retryCount") else 0,
+        duration=duration,
+        status=job_status,
+        attempts=1 + (status.optional_count("retryCount") or 0),
         resources=_of_tasks(spec, status),
         pods=tuple(of_pod(task.child("template").child("spec")) for task in spec.children("tasks")),
         is_elastic=spec.has("minAvailable") and spec.count("minAvailable") < _num_pods(spec),
@@ -319,7 +377,7 @@ def _volcano_job(spec: JsonRow, status: JsonRow) -> _VolcanoJob:
 
 def _num_pods(spec: JsonRow) -> int:
     """Return the number of pods that the tasks of a Volcano Job ask for."""
-    return sum(task.count("replicas") if task.has("replicas") else 1 for task in spec.children("tasks"))
+    return sum(_count_of_pods(task, "replicas") for task in spec.children("tasks"))
 
 
 def _of_tasks(spec: JsonRow, status: JsonRow) -> Resources:
@@ -331,10 +389,9 @@ def _of_tasks(spec: JsonRow, status: JsonRow) -> Resources:
     tasks = spec.children("tasks")
     total = NOTHING
     for task in tasks:
-        count = task.count("replicas") if task.has("replicas") else 1
-        total = total.plus(of_pod(task.child("template").child("spec")).times(count))
-    phases = [phase for phase in ("succeeded", "failed", "running", "terminating") if status.has(phase)]
-    num_seen = sum(status.count(phase) for phase in phases)
+        pod = of_pod(task.child("template").child("spec"))
+        total = total.plus(pod.times(_count_of_pods(task, "replicas")))
+    num_seen = sum(status.optional_count(phase) or 0 for phase in ("succeeded", "failed", "running", "terminating"))
     if num_seen >= _num_pods(spec):
         return total
     if num_seen and len(tasks) == 1:
@@ -346,14 +403,14 @@ MINIMUM_ONLY = "GPUs are those of the fewest pods (minMember); the job may have 
 
 
 def _parse_volcano(
-    row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float], units: Sequence[Unit]
+    row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float], units: Sequence[CountedResource]
 ) -> LogJob | Dropped:
     """Return the job of a PodGroup, with the values of its Job and its priority class; drop any other object."""
     kind = row.text("kind")
     if kind != "PodGroup":
         _note(row, {}, {})  # raises the error of a bad object
-        known = {"Job": "Volcano Job, counted with its PodGroup", "PriorityClass": "priority class"}
-        return row.dropped(known.get(kind, f"a {kind}, neither a PodGroup nor a Job"))
+        reasons = {"Job": "Volcano Job, counted with its PodGroup", "PriorityClass": "priority class"}
+        return row.dropped(reasons.get(kind, f"a {kind}, neither a PodGroup nor a Job"))
     reason = POD_GROUP.differs(row)
     if reason:
         return row.dropped(reason)
@@ -362,51 +419,55 @@ def _parse_volcano(
     resources = Resources.of(spec.child("minResources"))
     phase = row.child("status").word("phase")
     owner = owner_of(metadata)
-    namespace = metadata.word("namespace")
-    job = None if owner is None else jobs.get(f"{namespace}/{owner}" if namespace else owner)
-    has_minimum_only = job is not None and job.is_elastic
-    if job is not None and job.resources.gpus_of(units) > resources.gpus_of(units):
+    job = NO_VOLCANO_JOB
+    if owner is not None:
+        job = jobs.get(in_namespace(metadata, owner), NO_VOLCANO_JOB)
+    has_minimum_only = job.is_elastic
+    # A PodGroup states the resources of the fewest pods, and the Job may have run more.
+    if job.resources.gpus_of(units) > resources.gpus_of(units):
         resources = job.resources
         has_minimum_only = False
     num_gpus = resources.gpus_of(units)
     if num_gpus == 0:
         return row.dropped(resources.why_none(units))
     if phase in ("Pending", "Inqueue", None):
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     submitted = instant(metadata, "creationTimestamp")
     class_name = spec.word("priorityClassName")
-    status = JobStatus.RUNNING if phase == "Running" else None
+    status = job.status
+    if job is NO_VOLCANO_JOB and phase == "Running":  # nothing else is known
+        status = JobStatus.RUNNING
+    oddities = list(oddities_of_times(submitted, job.start, None, 0.0))
+    if has_minimum_only:
+        oddities.append(MINIMUM_ONLY)
     return LogJob(
         place=row.place,
         job=name_with_namespace(metadata),
         submitted=submitted,
-        duration=None if job is None else job.duration,
+        duration=job.duration,
         num_gpus=num_gpus,
-        tenant=namespace,
-        status=status if job is None else job.status,
-        attempts=None if job is None else job.retries + 1,
+        tenant=metadata.word("namespace"),
+        status=status,
+        attempts=job.attempts,
         extras=extras_of(
             application=owner,
-            num_instances=spec.count("minMember") if spec.has("minMember") else None,
+            num_instances=spec.optional_count("minMember"),
             cpus=resources.cpus,
             memory=resources.memory,
-            queueing_delay=None if job is None or job.start is None else job.start - submitted,
+            queueing_delay=job.wait_since(submitted),
             partition=spec.word("queue"),
             priority=priorities.get(class_name or ""),
             qos=class_name,
-            gpus_per_task=None if job is None else gpus_together(pod.gpus_of(units) for pod in job.pods),
+            gpus_per_task=gpus_together(pod.gpus_of(units) for pod in job.pods),
         ),
-        oddities=(
-            *(() if job is None else oddities_of_times(submitted, job.start, None, 0.0)),
-            *([MINIMUM_ONLY] if has_minimum_only else []),
-        ),
+        oddities=tuple(oddities),
     )
 
 
 class KueueFormat(JsonFormat):
     """Workloads of Kueue."""
 
-    def counting(self, units: tuple[Unit, ...]) -> KueueFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> KueueFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units, parse=partial(_parse_workload, units=units))
 
@@ -417,7 +478,7 @@ KUEUE = KueueFormat(
     caveat="a workload runs from its last admission to its end; GPUs of pods that ended earlier count to the end",
     key=LIST,
     parse=_parse_workload,
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     extras=EXTRAS,
     files="*.json",
 )
@@ -427,7 +488,7 @@ VOLCANO = VolcanoFormat(
     citation="Volcano PodGroups, kubectl get podgroups.scheduling.volcano.sh,jobs.batch.volcano.sh -A -o json",
     caveat="a PodGroup does not state when it ran: its duration comes from its Volcano Job in the same file, from the "
     "first start to the end, with the waits of retries",
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     extras=EXTRAS,
     files="*.json",
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from polluxsim.logs.formats.base import CPU, GPU, Reason, Unit
+from polluxsim.logs.formats.base import CPU, GPU, CountedResource, RowReason
 from polluxsim.logs.formats.json_rows import JsonRow
 from polluxsim.logs.formats.log_rows import MAX_GPUS
 
@@ -35,7 +35,7 @@ class Resources(NamedTuple):
     gpus: float
     cpus: float | None
     memory: float | None
-    others: Mapping[str, float] = {}  # amounts of other accelerators by name
+    accelerators: Mapping[str, float] = {}  # amounts of other accelerators by name
 
     @classmethod
     def of(cls, row: JsonRow) -> Resources:
@@ -43,36 +43,49 @@ class Resources(NamedTuple):
 
         Quotas write the same amount a second time, as requests.nvidia.com/gpu.
         """
-        accelerators = dict[str, float]()
+        amounts = dict[str, float]()
         for name in row.values:
             resource = name.removeprefix("requests.")
             if resource in HOST_RESOURCES or resource.startswith(HOST_PREFIXES) or "/" not in resource:
                 continue
             amount = _quantity(row, name, "gpu")
-            accelerators[resource] = max(accelerators.get(resource, 0.0), amount)
-        gpus = sum(amount for name, amount in accelerators.items() if name.endswith("/gpu"))
-        others = {name: amount for name, amount in accelerators.items() if amount and not name.endswith("/gpu")}
-        cpus = _quantity(row, "cpu", "cpu") if row.has("cpu") else None
-        memory = _quantity(row, "memory", "memory") / GIGA if row.has("memory") else None
-        return cls(gpus, cpus, memory, others)
+            amounts[resource] = max(amounts.get(resource, 0.0), amount)
+        gpus = 0.0
+        accelerators = {}
+        for name, amount in amounts.items():
+            if name.endswith("/gpu"):
+                gpus += amount
+            elif amount:
+                accelerators[name] = amount
+        cpus = None
+        if row.has("cpu"):
+            cpus = _quantity(row, "cpu", "cpu")
+        memory = None
+        if row.has("memory"):
+            memory = _quantity(row, "memory", "memory") / GIGA
+        return cls(gpus, cpus, memory, accelerators)
 
     def times(self, count: int) -> Resources:
         """Return the resources of several equal pods."""
-        return Resources(
-            count * self.gpus,
-            None if self.cpus is None else count * self.cpus,
-            None if self.memory is None else count * self.memory,
-            {name: count * amount for name, amount in self.others.items()},
-        )
+        cpus = self.cpus
+        if cpus is not None:
+            cpus *= count
+        memory = self.memory
+        if memory is not None:
+            memory *= count
+        accelerators = {name: count * amount for name, amount in self.accelerators.items()}
+        return Resources(count * self.gpus, cpus, memory, accelerators)
 
     def plus(self, other: Resources) -> Resources:
         """Return the resources of both."""
-        others = dict(self.others)
-        for name, amount in other.others.items():
-            others[name] = others.get(name, 0.0) + amount
-        return Resources(self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), others)
+        accelerators = dict(self.accelerators)
+        for name, amount in other.accelerators.items():
+            accelerators[name] = accelerators.get(name, 0.0) + amount
+        return Resources(
+            self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), accelerators
+        )
 
-    def gpus_of(self, units: Sequence[Unit]) -> float:
+    def gpus_of(self, units: Sequence[CountedResource]) -> float:
         """Return the GPUs, with the other resources that count as GPUs."""
         total = 0.0
         for unit in units:
@@ -81,24 +94,26 @@ class Resources(NamedTuple):
             elif unit.resource == CPU:
                 amount = self.cpus or 0.0
             else:
-                amount = self.others.get(unit.resource, 0.0)
+                amount = self.accelerators.get(unit.resource, 0.0)
             total += unit.gpus * amount
         return total
 
-    def why_none(self, units: Sequence[Unit]) -> str:
+    def why_none(self, units: Sequence[CountedResource]) -> str:
         """Return why nothing of these resources counts as a GPU, with the names of other accelerators."""
-        if Unit(CPU) in units:
+        if CountedResource(CPU) in units:
             return "no CPU"
-        if not self.others:
-            return Reason.NO_GPU
-        names = sorted(self.others)
+        if not self.accelerators:
+            return RowReason.NO_GPU
+        names = sorted(self.accelerators)
         return f"no GPU, but {', '.join(names)}; count them with --unit {GPU},{names[0]}"
 
 
 def _sum(first: float | None, second: float | None) -> float | None:
     """Return the sum of two amounts, of which either may be unknown; None if both are."""
-    if first is None or second is None:
-        return second if first is None else first
+    if first is None:
+        return second
+    if second is None:
+        return first
     return first + second
 
 
@@ -110,11 +125,14 @@ def _quantity(row: JsonRow, key: str, kind: str) -> float:
     value = row.value(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return row.within(key, 0, LIMITS[kind])
-    match = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    amount = float(match[1]) * UNITS[match[2]] if match else -1.0
-    if not 0 <= amount <= LIMITS[kind]:
-        raise row.error(key, f"a quantity like 4, 500m or 64Gi, up to {LIMITS[kind]:g}")
-    return amount
+    match = None
+    if isinstance(value, str):
+        match = QUANTITY.fullmatch(value.strip())
+    if match is not None:
+        amount = float(match[1]) * UNITS[match[2]]
+        if amount <= LIMITS[kind]:
+            return amount
+    raise row.error(key, f"a quantity like 4, 500m or 64Gi, up to {LIMITS[kind]:g}")
 
 
 def of_pod(spec: JsonRow) -> Resources:
@@ -127,5 +145,6 @@ def of_pod(spec: JsonRow) -> Resources:
         resources = container.child("resources")
         limits = resources.child("limits")
         requests = resources.child("requests")
-        total = total.plus(Resources.of(requests.part({**limits.values, **requests.values}, "")))
+        amounts = {**limits.values, **requests.values}  # a request replaces the limit of its resource
+        total = total.plus(Resources.of(requests.part(amounts, "")))
     return total

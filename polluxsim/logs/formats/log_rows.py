@@ -1,4 +1,8 @@
-"""Rows of text tables with one line for each row. A bad line does not affect other lines."""
+"""Rows of text tables with one line for each row. A bad line does not affect other lines.
+
+Bytes that are not UTF-8 are kept as lone surrogates until the cells are known, because only a text that people choose
+may have them. Whoever keeps such bytes must replace them: neither Arrow nor a terminal can write a lone surrogate.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import Row, other_separator, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
+from polluxsim.logs.formats.base import BadRowError, Dropped, Entry, Format, LogClock, LogJob, Place
 from polluxsim.logs.formats.opening import open_log
 from polluxsim.logs.formats.times import read_time
 
@@ -58,10 +62,23 @@ class PlacedRow(Row):
 
     def count(self, column: str, at_least: int = 0) -> int:
         """Return a whole number, also from a cell like 2.0."""
+        # Programs that keep a column with missing values as floating-point numbers write whole ones so.
         value = self.number_in(column)
         if value is None or not value.is_integer() or not at_least <= value <= MAX_COUNT:
             raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
         return int(value)
+
+    def optional_within(self, column: str, low: float, high: float) -> float | None:
+        """Return a number within closed limits, of a column that may be blank or absent."""
+        if not self.has(column):
+            return None
+        return self.within(column, low, high)
+
+    def optional_count(self, column: str, at_least: int = 0) -> int | None:
+        """Return the whole number of a column that may be blank or absent."""
+        if not self.has(column):
+            return None
+        return self.count(column, at_least)
 
     def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
         """Return the value of a word from a known list."""
@@ -106,10 +123,6 @@ class LogRow(PlacedRow):
             raise self.error(column, "a name")
         return self.values[column].strip()
 
-    def optional_count(self, column: str, at_least: int = 0) -> int | None:
-        """Return the whole number of a column that may be blank or absent."""
-        return self.count(column, at_least) if self.has(column) else None
-
     def number_in(self, column: str) -> float | None:
         """Return the finite number in a cell, or None."""
         return read_number(self.values[column])
@@ -130,8 +143,10 @@ class LogRow(PlacedRow):
         """Return a date and time of day [s since 1970-01-01 UTC]."""
         value = read_time(self.values[column], self.zone)
         if value is None:
-            offset = "" if self.zone else " and an offset like +08:00"
-            raise self.error(column, f"a time like 2017-10-02 08:00:00{offset}")
+            allowed = "a time like 2017-10-02 08:00:00"
+            if self.zone is None:
+                allowed += " and an offset like +08:00"
+            raise self.error(column, allowed)
         return value
 
     def moment(self, column: str) -> float:
@@ -139,7 +154,9 @@ class LogRow(PlacedRow):
         text = self.values[column]
         if ":" in text:
             time = read_time(text, self.zone)
-            return self.time(column) if time is None else time
+            if time is None:
+                return self.time(column)  # raises the error
+            return time
         seconds = read_number(text)
         if seconds is None or not 0 <= seconds <= MOST_SECONDS:
             raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
@@ -147,13 +164,17 @@ class LogRow(PlacedRow):
 
     def optional_moment(self, column: str) -> float | None:
         """Return the time of a column that may be blank or absent [s since 1970-01-01 UTC]."""
-        return self.moment(column) if self.has(column) else None
+        if not self.has(column):
+            return None
+        return self.moment(column)
 
     def both_moments(self, column: str) -> tuple[float, ...]:
         """Return the one or two instants of a time: in the hour that a clock repeats in autumn, there are two [s]."""
         first = self.moment(column)
         second = read_time(self.values[column], self.zone, fold=1)
-        return (first,) if second is None or second == first else (first, second)
+        if second is None or second == first:
+            return (first,)
+        return (first, second)
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that a column is not `allowed`."""
@@ -161,7 +182,7 @@ class LogRow(PlacedRow):
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Form of the lines of a table."""
 
     columns: tuple[str, ...]  # required columns; without a header, all columns in order
@@ -183,32 +204,32 @@ DELIMITER_REPAIRED = "a text with the delimiter, which was taken for one cell"
 BYTES_REPAIRED = "a text with bytes that are not UTF-8, which were replaced"
 
 
-class Table(NamedTuple):
+class OpenTable(NamedTuple):
     """An open table: its layout and columns, and the lines of its rows."""
 
-    layout: Layout  # with the delimiter that the header tells
+    layout: TableLayout  # with the delimiter that the header tells
     header: list[str]  # names of the columns
     lines: Iterator[tuple[int, str | BadRowError]]  # as those of `read_lines`
 
 
-def open_table(path: Path, layout: Layout) -> Table:
+def open_table(path: Path, layout: TableLayout) -> OpenTable:
     """Return a table whose header is read. Raise InvalidInputError if the header is wrong."""
     lines = read_lines(path, keep_bytes=bool(layout.free_text))
     if not layout.has_header:
-        return Table(layout, list(layout.columns), lines)
+        return OpenTable(layout, list(layout.columns), lines)
     first = next(lines, (1, ""))
     layout = _with_delimiter(layout, first[1])
-    return Table(layout, _header(path, first, layout), lines)
+    return OpenTable(layout, _header(path, first, layout), lines)
 
 
-def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
+def read_rows(path: Path, layout: TableLayout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table. Blank lines are not rows. Raise InvalidInputError if the header is wrong."""
     layout, header, lines = open_table(path, layout)
     for line, text in lines:
         yield text if isinstance(text, BadRowError) else row_of(path, line, text, layout, header, zone)
 
 
-def _with_delimiter(layout: Layout, header: str | BadRowError) -> Layout:
+def _with_delimiter(layout: TableLayout, header: str | BadRowError) -> TableLayout:
     """Return the layout with the delimiter that separates the names of the header, if the header tells it."""
     if not layout.finds_delimiter or isinstance(header, BadRowError) or layout.delimiter in header:
         return layout
@@ -217,14 +238,16 @@ def _with_delimiter(layout: Layout, header: str | BadRowError) -> Layout:
         return layout
     names = header.strip().split(between[1])
     are_names = all(name.isalnum() for name in names if name)
-    return replace(layout, delimiter=between[1]) if are_names else layout
+    if not are_names:
+        return layout
+    return replace(layout, delimiter=between[1])
 
 
 DELIMITED_NAMES = re.compile(r"[A-Za-z]\w*?([^\w\s]+|[ \t]+)(?=[A-Za-z])")
 """The first name of a header, and what separates it from the second one."""
 
 
-def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) -> list[str]:
+def _header(path: Path, first: tuple[int, str | BadRowError], layout: TableLayout) -> list[str]:
     """Return the names of the columns in the first line; raise InvalidInputError if a required column is missing."""
     line, text = first
     if isinstance(text, BadRowError):
@@ -236,27 +259,38 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     reason = layout.explain(names)
     if reason:
         raise bad_line(path, line, reason)
-    if len(set(names)) != len(names):
+    if len(set(names)) != len(names):  # one of the cells would be lost
         raise bad_line(path, line, "the header has a column name twice")
-    groups = (*((name,) for name in layout.columns), *layout.alternatives)
-    missing = [" or ".join(map(repr, group)) for group in groups if not set(group) & set(names)]
+    missing = _missing_columns(names, layout)
     if missing:
-        found = ", ".join(map(repr, names))
-        shown = found if len(found) <= 200 else found[:197] + "..."
+        columns = ", ".join(map(repr, names))
+        if len(columns) > 200:
+            columns = f"{columns[:197]}..."
+        reason = f"the header lacks {', '.join(missing)}; it has {columns}"
         separator = other_separator(names)
-        separated = "" if separator is None else f", whose columns are separated by {separator}"
-        what = f"the header lacks {', '.join(missing)}; it has {shown}{separated}"
-        raise bad_line(path, line, f"{what}; 'polluxsim log import --help' lists the formats")
+        if separator is not None:
+            reason += f", whose columns are separated by {separator}"
+        raise bad_line(path, line, f"{reason}; 'polluxsim log import --help' lists the formats")
     return names
 
 
+def _missing_columns(names: list[str], layout: TableLayout) -> list[str]:
+    """Return the required columns that a header lacks, in words."""
+    missing = [repr(name) for name in layout.columns if name not in names]
+    for group in layout.alternatives:
+        if not set(group) & set(names):
+            missing.append(" or ".join(map(repr, group)))
+    return missing
+
+
 def row_of(
-    path: Path, line: int, text: str, layout: Layout, header: list[str], zone: tzinfo | None = None
+    path: Path, line: int, text: str, layout: TableLayout, header: list[str], zone: tzinfo | None = None
 ) -> LogRow | BadRowError:
     """Return the row of a line with the columns of a header, or the error about the line."""
     cells = split_cells(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
+    # Without a header, the number of its cells tells the form of a row.
     for columns in layout.other_columns:
         if len(cells) == len(columns):
             header = list(columns)
@@ -269,10 +303,13 @@ def row_of(
         cells = joined
         oddities.append(DELIMITER_REPAIRED)
     if len(cells) != len(header):
-        widths = sorted({len(header), len(layout.columns), *map(len, layout.other_columns)})
-        allowed = " or ".join(map(str, widths)) if layout.other_columns else str(len(header))
+        allowed = str(len(header))
+        if layout.other_columns:
+            widths = sorted({len(header), len(layout.columns), *map(len, layout.other_columns)})
+            allowed = " or ".join(map(str, widths))
         return BadRowError(path, line, f"the number of cells must be {allowed}", len(cells))
     values = dict(zip(header, cells, strict=True))
+    # Most lines are ASCII, and looking at each character takes long.
     if not text.isascii() and _has_kept_bytes(text):
         broken = [name for name, cell in values.items() if _has_kept_bytes(cell)]
         if layout.free_text != ANY_COLUMN and not set(broken) <= set(layout.free_text):
@@ -283,22 +320,23 @@ def row_of(
     return LogRow(path, line, values, zone, tuple(oddities))
 
 
-def _joined(cells: list[str], header: list[str], layout: Layout) -> list[str] | None:
+def _joined(cells: list[str], header: list[str], layout: TableLayout) -> list[str] | None:
     """Return the cells with the pieces of a text that has the delimiter as one cell; None if it is not known which.
 
     The pieces belong to the only column of free text. They may also belong to the only list of resources if the
     delimiter is the comma, which separates the entries of such a list.
     """
-    extra = len(cells) - len(header)
-    free = [index for index, name in enumerate(header) if name in layout.free_text]
     if layout.delimiter == ",":
         return _joined_lists(cells, len(header))
-    if layout.quoted or len(free) != 1:
+    free_text = [index for index, name in enumerate(header) if name in layout.free_text]
+    if layout.quoted or len(free_text) != 1:
         return None
-    start = free[0]
-    end = free[0] + extra + 1
-    text = layout.delimiter.join(cells[start:end])
-    return [*cells[:start], text, *cells[end:]]
+    start = free_text[0]
+    num_pieces = len(cells) - len(header) + 1
+    end = start + num_pieces
+    joined = list(cells)
+    joined[start:end] = [layout.delimiter.join(cells[start:end])]
+    return joined
 
 
 def _joined_lists(cells: list[str], width: int) -> list[str] | None:
@@ -312,14 +350,16 @@ def _joined_lists(cells: list[str], width: int) -> list[str] | None:
         else:
             joined.append(cell)
         was_entry = is_entry
-    return joined if len(joined) == width else None
+    if len(joined) != width:
+        return None
+    return joined
 
 
 LIST_ENTRY = re.compile(r"[a-z][\w/:.-]*=[^=\s]+")
 """One entry of a list of resources, like cpu=8 or gres/gpu:a100=4."""
 
 
-def split_cells(text: str, layout: Layout) -> list[str] | None:
+def split_cells(text: str, layout: TableLayout) -> list[str] | None:
     """Return the cells of a line; None if its quotes do not match."""
     if layout.delimiter == BLANK:
         return text.split()
@@ -366,11 +406,10 @@ def _decoded_lines(path: Path, file: BinaryIO, *, keep_bytes: bool) -> Iterator[
     while raw := file.readline(MAX_LINE):
         number += 1
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
-            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
+            _skip_line(file)
             yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
-        encoding = "utf-8-sig" if number == 1 else "utf-8"
+        encoding = "utf-8-sig" if number == 1 else "utf-8"  # only a file begins with a byte order mark
         try:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
@@ -383,7 +422,15 @@ def _decoded_lines(path: Path, file: BinaryIO, *, keep_bytes: bool) -> Iterator[
             yield number, text
 
 
-def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
+def _skip_line(file: BinaryIO) -> None:
+    """Read to the end of the present line, without holding more than `MAX_LINE` bytes of it."""
+    while True:
+        part = file.readline(MAX_LINE)
+        if not part or part.endswith(b"\n"):
+            return
+
+
+def good_rows(path: Path, layout: TableLayout) -> Iterator[LogRow]:
     """Yield the rows of a table; raise the BadRowError of the first bad row."""
     for row in read_rows(path, layout):
         if isinstance(row, BadRowError):
@@ -393,8 +440,16 @@ def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
 
 def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
     """Return the whole numbers in the last column of the table `name` beside a log; empty if there is no table."""
-    path = (source if source.is_dir() else source.parent) / name
-    return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
+    path = beside(source, name)
+    if not path.is_file():
+        return []
+    return [row.count(columns[-1]) for row in good_rows(path, TableLayout(columns))]
+
+
+def beside(source: Path, name: str) -> Path:
+    """Return the path of a file that stands in the folder of a log, or beside it if the log is a file."""
+    folder = source if source.is_dir() else source.parent
+    return folder / name
 
 
 _RowT = TypeVar("_RowT", bound=PlacedRow)
@@ -412,7 +467,7 @@ def parsed(row: _RowT | BadRowError, parse: Callable[[_RowT], LogJob | Dropped])
 class TableFormat(Format):
     """A log in a text table."""
 
-    layout: Layout
+    layout: TableLayout
     parse: Callable[[LogRow], LogJob | Dropped]  # raises `BadRowError`
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
@@ -422,8 +477,9 @@ class TableFormat(Format):
 
     def zone_of_times(self, zone: tzinfo) -> tzinfo | None:
         """Return the zone of times that state none; None if such a time is a mistake."""
-        # If all times of a log name their zone, a time without one is a mistake, and the zone is unknown.
-        return zone if self.clock is Clock.LOCAL else None
+        if self.clock is LogClock.LOCAL:
+            return zone
+        return None  # all times name their zone, so the zone of a time without one is unknown
 
     def job_of_row(self, row: LogRow) -> LogJob | Dropped:
         """Return the job of a row, or why it is none; raise `BadRowError` if a cell is invalid."""

@@ -82,7 +82,9 @@ def open_log(path: Path) -> Iterator[BinaryIO]:
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInputError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = type(error).__name__
+    if str(error):
+        reason = str(error).splitlines()[0]
     return InvalidInputError(f"{path}: the compressed data are damaged ({reason}); copy the file again")
 
 
@@ -96,7 +98,7 @@ class Recognised(NamedTuple):
     """A kind of file that is known by its first lines."""
 
     is_it: Callable[[bytes], bool]  # tells from the first bytes
-    what: str  # the kind of file
+    description: str  # of the kind of file
     advice: str  # what to do
     formats: tuple[str, ...] = ()  # formats of logs that read it
 
@@ -177,4 +179,4 @@ def check_opening(path: Path, format_name: str) -> None:
         raise InvalidInputError(f"{path}: the file is empty; give the log")
     for kind in RECOGNISED:
         if format_name not in kind.formats and kind.is_it(head):
-            raise InvalidInputError(f"{path}: this is {kind.what}; {kind.advice}")
+            raise InvalidInputError(f"{path}: this is {kind.description}; {kind.advice}")

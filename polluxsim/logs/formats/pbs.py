@@ -17,14 +17,14 @@ from polluxsim.logs.formats.base import (
     GPU,
     ONLY_GPUS,
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
 )
 from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, parsed, read_lines
@@ -60,7 +60,8 @@ class _Record(LogRow):
         return BadRowError(self.path, self.line, f"key {column!r} is not {allowed}", self.values.get(column, ""))
 
 
-def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
+def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped:
+    """Return the job of the record of an end, or why it is none. The wait begins when the job could start."""
     submitted_key = "qtime" if row.has("qtime") else "ctime"
     for key in (submitted_key, "start", "end"):
         if not row.has(key):
@@ -68,18 +69,24 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
     number = 0.0
     for unit in units:
         number += unit.gpus * _amount(row, unit.resource)
+    if number == 0 and units == ONLY_GPUS:
+        return row.dropped(RowReason.NO_GPU)
     if number == 0:
-        return row.dropped(Reason.NO_GPU if units == ONLY_GPUS else "nothing of what --unit names")
+        return row.dropped("nothing of what --unit names")
     if number > MAX_GPUS:
         raise row.error("Resource_List.ngpus", f"at most {MAX_GPUS:g}")
     submitted = row.instant(submitted_key)
     start = row.instant("start")
     end = row.instant("end")
-    eligible = max(submitted, row.instant("etime")) if row.has("etime") else submitted
+    eligible = submitted
+    eligibility_delay = None
+    if row.has("etime"):
+        eligible = max(submitted, row.instant("etime"))
+        eligibility_delay = eligible - submitted
     if start == 0:
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
     return LogJob(
         place=row.place,
         job=row.name("job"),
@@ -89,14 +96,14 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
         user=row.word("user"),
         tenant=row.word("account") or row.word("project") or row.word("group"),
         status=_status(row),
-        attempts=row.count("run_count", at_least=1) if row.has("run_count") else None,
+        attempts=row.optional_count("run_count", at_least=1),
         extras=(
             row.word("jobname"),
-            _count(row, "Resource_List.nodect"),
+            row.optional_count("Resource_List.nodect"),
             start - eligible,
             _limit(row),
             row.word("queue"),
-            eligible - submitted if row.has("etime") else None,
+            eligibility_delay,
         ),
         oddities=oddities_of_times(eligible, start, end, end - start),
     )
@@ -105,34 +112,34 @@ def _parse(row: _Record, units: tuple[Unit, ...]) -> LogJob | Dropped:
 def _amount(row: _Record, resource: str) -> float:
     """Return how many GPUs, CPUs or pieces of another resource a job asked for."""
     name = {GPU: "ngpus", CPU: "ncpus"}.get(resource, resource)
-    total = _count(row, f"Resource_List.{name}")
+    total = row.optional_count(f"Resource_List.{name}")
     if total is not None:
         return total
     if row.has("Resource_List.select"):
-        return _sum_of_chunks(row, "Resource_List.select", (name,))
-    # Torque writes nodes=2:ppn=8:gpus=4.
+        return _sum_of_chunks(row, "Resource_List.select", name)
+    # Torque has names of its own, and writes nodes=2:ppn=8:gpus=4.
     if row.has("Resource_List.nodes"):
-        return _sum_of_chunks(row, "Resource_List.nodes", {GPU: ("gpus",), CPU: ("ppn",)}.get(resource, (name,)))
+        name_in_torque = {GPU: "gpus", CPU: "ppn"}.get(resource, resource)
+        return _sum_of_chunks(row, "Resource_List.nodes", name_in_torque)
     return 0.0
 
 
-def _sum_of_chunks(row: _Record, key: str, names: tuple[str, ...]) -> float:
+def _sum_of_chunks(row: _Record, key: str, resource: str) -> float:
     """Return the sum of a resource over chunks like 2:ncpus=8:ngpus=4+1:ncpus=1, each with its number of copies."""
     total = 0.0
     for chunk in row.values[key].strip('"').split("+"):
         parts = chunk.split(":")
-        copies = int(parts[0]) if parts[0].isdigit() else 1
+        copies = 1
+        if parts[0].isdigit():  # Torque may have the name of a node in its place
+            copies = int(parts[0])
         for part in parts:
             name, equals, number = part.partition("=")
-            if equals and name in names:
-                if not number.isdigit():
-                    raise row.error(key, f"a list of chunks with whole numbers of {name}")
-                total += copies * int(number)
+            if not equals or name != resource:
+                continue
+            if not number.isdigit():
+                raise row.error(key, f"a list of chunks with whole numbers of {name}")
+            total += copies * int(number)
     return total
-
-
-def _count(row: _Record, key: str) -> int | None:
-    return row.count(key) if row.has(key) else None
 
 
 def _limit(row: _Record) -> float | None:
@@ -152,14 +159,16 @@ def _status(row: _Record) -> JobStatus | None:
     status = int(row.within("Exit_status", -1000, 1000))
     if status == 0:
         return JobStatus.COMPLETED
-    return JobStatus.CANCELLED if status >= KILLED_BY_SIGNAL else JobStatus.FAILED
+    if status >= KILLED_BY_SIGNAL:
+        return JobStatus.CANCELLED
+    return JobStatus.FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
 class PbsFormat(Format):
     """Accounting logs of PBS, with one record on each line."""
 
-    def counting(self, units: tuple[Unit, ...]) -> PbsFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> PbsFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units)
 
@@ -169,6 +178,7 @@ class PbsFormat(Format):
             if isinstance(text, BadRowError):
                 yield text
                 continue
+            # The message may have semicolons too.
             parts = text.split(";", 3)
             if len(parts) != 4:
                 yield BadRowError(path, line, "a record must be time;type;job;message", text)
@@ -190,7 +200,7 @@ PBS = PbsFormat(
     name="pbs",
     citation="accounting log of PBS Professional, OpenPBS or Torque",
     caveat="the GPUs of a job are those that it asked for",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=("application", "num_nodes", "queueing_delay", "time_limit", "partition", "eligibility_delay"),
     files="*.txt *.log 20??????",
 )

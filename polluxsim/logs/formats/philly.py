@@ -6,17 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reason
+from polluxsim.logs.formats.base import Dropped, JobStatus, LogClock, LogJob, RowReason
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, counts_beside
 
 PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]
 
 
 def _parse_csv(row: LogRow) -> LogJob:
+    """Return the job of a row of philly.csv, which has only jobs that passed."""
     duration = row.seconds("duration")
     num_gpus = row.within("num_gpus", 1, 1e6)
-    same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
+    gpu_time = row.within("gpu_time", 0, 1e17)
+    oddities: tuple[str, ...] = ()
+    if not math.isclose(gpu_time, duration * num_gpus, abs_tol=1.0):
+        oddities = ("gpu_time is not duration · num_gpus",)
     return LogJob(
         place=row.place,
         # The file has no job names.
@@ -26,7 +30,7 @@ def _parse_csv(row: LogRow) -> LogJob:
         num_gpus=num_gpus,
         tenant=row.word("cluster"),
         status=JobStatus.COMPLETED,
-        oddities=() if same else ("gpu_time is not duration · num_gpus",),
+        oddities=oddities,
     )
 
 
@@ -34,9 +38,9 @@ PHILLY = TableFormat(
     name="philly",
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0; philly.csv of Pollux's artifact, OSDI '21",
     caveat="only jobs that passed: the load of failed and killed jobs is missing",
-    layout=Layout(("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),
+    layout=TableLayout(("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),
     parse=_parse_csv,
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     time_zone="UTC",
     files="philly.csv",
     cluster_gpus=lambda _: PHILLY_GPUS,
@@ -57,17 +61,19 @@ class _Attempt(NamedTuple):
     @property
     def duration(self) -> float | None:
         """Return the run time [s]: None if a time is missing, negative if the attempt ended before it started."""
-        return None if self.start is None or self.end is None else self.end - self.start
+        if self.start is None or self.end is None:
+            return None
+        return self.end - self.start
 
 
 def _attempt(row: JsonRow) -> _Attempt:
-    gpus = [(server.text("ip"), _length(server, "gpus")) for server in row.children("detail", is_required=True)]
-    return _Attempt(
-        start=row.time("start_time"),
-        end=row.time("end_time"),
-        num_gpus=sum(count for _, count in gpus),
-        num_servers=len({server for server, _ in gpus}),
-    )
+    """Return an attempt, with the GPUs of all its servers."""
+    num_gpus = 0
+    servers = set[str]()  # an attempt may list a server twice
+    for server in row.children("detail", is_required=True):
+        servers.add(server.text("ip"))
+        num_gpus += _length(server, "gpus")
+    return _Attempt(row.time("start_time"), row.time("end_time"), num_gpus, len(servers))
 
 
 def _length(row: JsonRow, key: str) -> int:
@@ -85,45 +91,58 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     status = row.one_of("status", STATUSES)
     submitted = row.time("submitted_time")
     attempts = list(map(_attempt, row.children("attempts", is_required=True)))
-    runs = [(attempt.num_gpus, attempt.duration or 0.0) for attempt in attempts]
-    usable = [(gpus, duration) for gpus, duration in runs if gpus > 0 and duration > 0]
     if submitted is None:
         return row.dropped("no submission time")
-    if not usable:
+    gpus_of_usable = []  # of the attempts that held GPUs for a known time
+    durations_of_usable = []  # [s]
+    for attempt in attempts:
+        duration = attempt.duration
+        if attempt.num_gpus > 0 and duration is not None and duration > 0:
+            gpus_of_usable.append(attempt.num_gpus)
+            durations_of_usable.append(duration)
+    if not durations_of_usable:
         return row.dropped(_why_unusable(attempts))
     start = attempts[0].start
     end = attempts[-1].end
-    delay = None if start is None else start - submitted
+    delay = None
+    if start is not None:
+        delay = start - submitted
+    elapsed = None
+    if start is not None and end is not None:
+        elapsed = end - start
     has_hole = any(attempt.duration is None for attempt in attempts)
-    oddities = {
-        Reason.END_BEFORE_START: any(duration < 0 for _, duration in runs),
-        Reason.START_BEFORE_SUBMISSION: delay is not None and delay < 0,
-        "an attempt without start or end, not counted in the duration": has_hole,
-        "attempts with different numbers of GPUs": len({gpus for gpus, _ in usable}) > 1,
-    }
+    oddities = list[str]()
+    if any(attempt.duration is not None and attempt.duration < 0 for attempt in attempts):
+        oddities.append(RowReason.END_BEFORE_START)
+    if delay is not None and delay < 0:
+        oddities.append(RowReason.START_BEFORE_SUBMISSION)
+    if has_hole:
+        oddities.append("an attempt without start or end, not counted in the duration")
+    if len(set(gpus_of_usable)) > 1:
+        oddities.append("attempts with different numbers of GPUs")
     return LogJob(
         place=row.place,
         job=job_id,
         submitted=submitted,
-        duration=sum(duration for _, duration in usable),
-        num_gpus=usable[0][0],
+        duration=sum(durations_of_usable),  # without the pauses between attempts, in which the job held no GPUs
+        num_gpus=gpus_of_usable[0],
         user=user,
         tenant=tenant,
         status=status,
         attempts=len(attempts),
         extras=(
-            len(usable),
+            len(durations_of_usable),
             attempts[0].num_gpus,
-            max(gpus for gpus, _ in runs),
+            max(attempt.num_gpus for attempt in attempts),
             attempts[0].num_servers,
-            None if start is None or end is None else end - start,
-            sum(gpus * duration for gpus, duration in usable),
+            elapsed,
+            sum(gpus * duration for gpus, duration in zip(gpus_of_usable, durations_of_usable, strict=True)),
             delay,
             has_hole,
             # The artifact's `philly.csv` has the passed jobs without a hole.
             status is JobStatus.COMPLETED and not has_hole,
         ),
-        oddities=tuple(oddity for oddity, is_found in oddities.items() if is_found),
+        oddities=tuple(oddities),
     )
 
 
@@ -142,7 +161,7 @@ PHILLY_RAW = JsonFormat(
     parse=_parse_raw,
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0",
     caveat="num_gpus is from the first usable attempt, because the log has no requested GPUs",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "usable_attempts", "gpus_first", "gpus_max", "num_nodes",
         "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",

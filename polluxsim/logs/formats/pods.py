@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from polluxsim.logs.formats.base import (
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
     Place,
-    Reason,
-    Unit,
+    RowReason,
     gpus_together,
     oddities_of_times,
 )
@@ -33,9 +33,11 @@ from polluxsim.logs.formats.kubernetes import (
     LIST,
     POD,
     extras_of,
+    in_namespace,
     instant,
     name_with_namespace,
     owner_of,
+    priority_of,
 )
 from polluxsim.logs.formats.kubernetes_resources import Resources, of_pod
 
@@ -75,7 +77,7 @@ class _Pod(NamedTuple):
     row: JsonRow
 
 
-def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
+def _pod(row: JsonRow, units: Sequence[CountedResource]) -> _Pod | Dropped:
     """Return a pod that ended, or drop the object."""
     reason = POD.differs(row)
     if reason:
@@ -89,22 +91,29 @@ def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
         return row.dropped(resources.why_none(units))
     starts, ends = _runs(status)
     if not starts:
-        return row.dropped(Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     phase = status.word("phase") or ""
     if phase == "Running" or not ends:
-        return row.dropped(Reason.NO_END)
-    labels = metadata.child("labels")
-    namespace = metadata.word("namespace")
-    group = next((labels.text(label) for label in JOB_LABELS if labels.has(label)), None)
-    name = job = name_with_namespace(metadata)
+        return row.dropped(RowReason.NO_END)
+    name = name_with_namespace(metadata)
+    job = name
+    group = first_label(metadata.child("labels"), JOB_LABELS)
     if group is not None:
-        job = f"{namespace}/{group}" if namespace else group
+        job = in_namespace(metadata, group)
     created = instant(metadata, "creationTimestamp")
     start = min(starts)
     end = max(ends)
     if end < start:
-        return row.dropped(Reason.END_BEFORE_START)
+        return row.dropped(RowReason.END_BEFORE_START)
     return _Pod(row.place, name, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
+
+
+def first_label(labels: JsonRow, names: Sequence[str]) -> str | None:
+    """Return the value of the first of some labels that an object has; None if it has none of them."""
+    for name in names:
+        if labels.has(name):
+            return labels.text(name)
+    return None
 
 
 def _runs(status: JsonRow) -> tuple[list[float], list[float]]:
@@ -135,19 +144,26 @@ def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
     resources = run[0].resources
     for pod in run[1:]:
         resources = resources.plus(pod.resources)
-    statuses = [pod.status for pod in run]
-    has_failed = JobStatus.FAILED in statuses
+    status = run[0].status
+    if any(pod.status is JobStatus.FAILED for pod in run):  # a gang cannot go on without one of its pods
+        status = JobStatus.FAILED
     metadata = first.row.child("metadata")
     spec = first.row.child("spec")
     nodes = {pod.row.child("spec").word("nodeName") for pod in run}
+    num_nodes: int | None = len(nodes)
+    if None in nodes:
+        num_nodes = None
+    job = name
+    if attempt > 1:  # the runs of a job have names of their own
+        job = f"{name}#{attempt}"
     return LogJob(
         place=first.place,
-        job=name if attempt == 1 else f"{name}#{attempt}",
+        job=job,
         submitted=created,
         duration=end - first.start,
         num_gpus=sum(pod.num_gpus for pod in run),
         tenant=metadata.word("namespace"),
-        status=JobStatus.FAILED if has_failed else statuses[0],
+        status=status,
         extras=(
             *extras_of(
                 application=owner_of(metadata),
@@ -155,11 +171,11 @@ def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
                 cpus=resources.cpus,
                 memory=resources.memory,
                 queueing_delay=first.start - created,
-                priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
+                priority=priority_of(spec),
                 qos=spec.word("priorityClassName"),
                 gpus_per_task=gpus_together(pod.num_gpus for pod in run),
             ),
-            None if None in nodes else len(nodes),
+            num_nodes,
         ),
         oddities=oddities_of_times(created, first.start, end, end - first.start),
     )
@@ -181,7 +197,7 @@ def _runs_of(pods: Sequence[_Pod]) -> Iterator[list[_Pod]]:
 class PodsFormat(Format):
     """Pods, of which several may be one job."""
 
-    def counting(self, units: tuple[Unit, ...]) -> PodsFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> PodsFormat:
         """Return the format with other resources that count as GPUs."""
         return replace(self, units=units)
 
@@ -201,7 +217,7 @@ class PodsFormat(Format):
             key = pod.name, pod.created
             if key in pods:
                 yield Dropped(pods[key].place, REPEATED)
-            pods[key] = pod
+            pods[key] = pod  # the later output has the later state
         pods_by_job = defaultdict[str, list[_Pod]](list)
         for pod in pods.values():
             pods_by_job[pod.job].append(pod)
@@ -219,17 +235,17 @@ def _entries(name: str, pods: Sequence[_Pod]) -> Iterator[Entry]:
                 yield error
             continue
         yield job
-        others = list(run)
-        others.remove(_first_of(run))
-        for pod in others:
-            yield Dropped(pod.place, "another pod of a job, one gang with its first")
+        first = _first_of(run)
+        for pod in run:
+            if pod is not first:
+                yield Dropped(pod.place, "another pod of a job, one gang with its first")
 
 
 PODS = PodsFormat(
     name="pods",
     citation="Pods of Kubernetes, kubectl get pods -A -o json",
     caveat="Kubernetes deletes pods some time after they end, so that older jobs are missing",
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     extras=(*EXTRAS, "num_nodes"),
     files="*.json",
 )

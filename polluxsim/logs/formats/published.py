@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polluxsim.logs.formats.base import ENDED, Clock, Dropped, LogJob, Reason, oddities_of_times
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
+from polluxsim.logs.formats.base import ENDED, Dropped, LogClock, LogJob, RowReason, oddities_of_times
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, counts_beside
 
 ACME_CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
 
@@ -21,17 +21,21 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
     if row.name("state") not in ENDED:
         return f"state is not one of {', '.join(ENDED)}"
     if num_gpus == 0:
-        return Reason.NO_GPU
+        return RowReason.NO_GPU
     if not row.has("start_time"):
-        return Reason.NEVER_RAN
-    return Reason.NO_END if needs_end and not row.has("end_time") else ""
+        return RowReason.NEVER_RAN
+    if needs_end and not row.has("end_time"):
+        return RowReason.NO_END
+    return ""
 
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
     """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
     submitted = row.time("submit_time")
     start = row.time("start_time")
-    end = row.time("end_time") if row.has("end_time") else None
+    end = None
+    if row.has("end_time"):
+        end = row.time("end_time")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -54,20 +58,23 @@ def _parse_seren(row: LogRow) -> LogJob | Dropped:
 
 
 def _parse_kalos(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of Kalos, whose durations include the wait, or why the row is no job."""
     reason = _why_dropped(row)
     if reason:
         return row.dropped(reason)
     row.seconds("duration")  # only checked: it counts from the submission, and the time on GPUs from the start
     duration = row.time("end_time") - row.time("start_time")
-    return row.dropped(Reason.END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
+    if duration < 0:
+        return row.dropped(RowReason.END_BEFORE_START)
+    return _ended_job(row, duration, (row.word("type"),))
 
 
 SEREN = TableFormat(
     name="seren",
     citation=f"{ACME_CITATION}; cluster Seren",
-    layout=Layout(ACME_COLUMNS),
+    layout=TableLayout(ACME_COLUMNS),
     parse=_parse_seren,
-    clock=Clock.ZONED,
+    clock=LogClock.ZONED,
     time_zone="Asia/Shanghai",
     extras=("application", "num_nodes", "queueing_delay"),
     files="trace_seren.csv",
@@ -94,9 +101,9 @@ def _parse_helios(row: LogRow) -> LogJob | Dropped:
 HELIOS = TableFormat(
     name="helios",
     citation="SenseTime Helios, Hu et al., SC '21, CC-BY-4.0",
-    layout=Layout(HELIOS_COLUMNS),
+    layout=TableLayout(HELIOS_COLUMNS),
     parse=_parse_helios,
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     # The log names no zone. The clusters' owner is in China, where one zone without summer time holds.
     time_zone="Asia/Shanghai",
     extras=("num_nodes", "queueing_delay"),
@@ -107,6 +114,7 @@ HELIOS = TableFormat(
 
 
 def _parse_itp(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row of one cluster, whose name is that of the file."""
     num_gpus = row.gpus("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")
@@ -124,7 +132,7 @@ ITP = TableFormat(
     name="itp",
     citation="Microsoft ITP 2021, MIT licence; Gu et al., ElasticFlow, ASPLOS '23",
     caveat="the clusters of a folder become one trace; the tenant is the cluster's file",
-    layout=Layout(("job_id", "submission_time", "duration", "num_gpu")),
+    layout=TableLayout(("job_id", "submission_time", "duration", "num_gpu")),
     parse=_parse_itp,
     files="cluster*.csv",
 )

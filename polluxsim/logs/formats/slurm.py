@@ -13,16 +13,16 @@ from pathlib import Path
 from polluxsim.logs.formats.base import (
     CPU,
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
+    LogClock,
     LogJob,
-    Unit,
     as_gang,
     source_files,
 )
 from polluxsim.logs.formats.json_rows import is_json, json_rows
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, open_table, parsed, read_rows, row_of
+from polluxsim.logs.formats.log_rows import LogRow, TableFormat, TableLayout, open_table, parsed, read_rows, row_of
 from polluxsim.logs.formats.opening import open_log
 from polluxsim.logs.formats.slurm_jobs import JOB_ID, STATES, parse_job
 from polluxsim.logs.formats.slurm_json import sacct_cells
@@ -44,13 +44,15 @@ class SlurmFormat(TableFormat):
         """Return the format with the clock of one log: its times may state their offset from UTC."""
         super().for_source(source, columns)
         offset = _stated_offset(source_files(source, self.files))
-        return self if offset is None else replace(self, clock=Clock.ZONED, time_zone=offset)
+        if offset is None:
+            return self
+        return replace(self, clock=LogClock.ZONED, time_zone=offset)
 
-    def counting(self, units: tuple[Unit, ...]) -> SlurmFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> SlurmFormat:
         """Return the format with other resources that count as GPUs."""
-        resources = (*RESOURCE_COLUMNS, *CPU_COLUMNS) if units == (Unit(CPU),) else RESOURCE_COLUMNS
-        columns = tuple(resources if group == RESOURCE_COLUMNS else group for group in self.layout.alternatives)
-        layout = replace(self.layout, alternatives=columns)
+        layout = self.layout
+        if units == (CountedResource(CPU),):
+            layout = replace(layout, alternatives=_alternatives((*RESOURCE_COLUMNS, *CPU_COLUMNS)))
         return replace(self, units=units, layout=layout, parse=partial(parse_job, units=units))
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
@@ -79,7 +81,10 @@ class SlurmFormat(TableFormat):
 
 
 def _stated_offset(paths: Iterable[Path]) -> str | None:
-    """Return the offset from UTC, like +01:00, of the first submission in text; None if a log states none."""
+    """Return the offset from UTC, like +01:00, of the first submission in text; None if a log states none.
+
+    The first one suffices, because sacct writes all times of an output in one form.
+    """
     for path in paths:
         if is_json(path):
             continue
@@ -88,7 +93,9 @@ def _stated_offset(paths: Iterable[Path]) -> str | None:
                 match = OFFSET.search(row.values["Submit"].strip())
                 if match is None or read_time(row.values["Submit"], None) is None:
                     return None
-                return "+00:00" if match[1] else f"{match[2]}:{match[3]}"
+                if match[1]:  # a Z
+                    return "+00:00"
+                return f"{match[2]}:{match[3]}"
     return None
 
 
@@ -104,7 +111,7 @@ def _throttles(paths: Iterable[Path]) -> dict[str, int]:
     for path in paths:
         with open_log(path) as lines:
             for line in lines:
-                if b"%" not in line:
+                if b"%" not in line:  # much faster than the search, and true for nearly all lines
                     continue
                 match = THROTTLE.search(line)
                 if match is not None:
@@ -114,37 +121,42 @@ def _throttles(paths: Iterable[Path]) -> dict[str, int]:
 
 def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[Entry]:
     """Yield entries, with the parts of each heterogeneous job, which follow each other, as one job."""
-    held: LogJob | None = None
-    parts = set[str]()  # ids of the parts of `held`
+    gang: LogJob | None = None  # waits for its next part
+    parts = set[str]()  # ids of the parts of the gang
     for entry in entries:
         if not isinstance(entry, LogJob):
             yield entry
             continue
         is_part = "+" in entry.job
         # A part for the second time belongs to another output of sacct with the same job.
-        if is_part and held is not None and _gang_of(held) == _gang_of(entry) and entry.job not in parts:
+        if is_part and gang is not None and _gang_of(gang) == _gang_of(entry) and entry.job not in parts:
             parts.add(entry.job)
-            held = as_gang(held, entry, SLURM.extras)
+            gang = as_gang(gang, entry, SLURM.extras)
             yield Dropped(entry.place, "part of a heterogeneous job, one gang with its first")
             continue
-        if held is not None:
-            yield held
-            held = None
-        job = _with_throttle(entry, throttles) if throttles else entry
+        if gang is not None:
+            yield gang
+            gang = None
+        job = entry
+        if throttles:
+            job = _with_throttle(entry, throttles)
         if is_part:
-            held = job
+            gang = job
             parts = {entry.job}
         else:
             yield job
-    if held is not None:
-        yield held
+    if gang is not None:
+        yield gang
 
 
 def _with_throttle(job: LogJob, throttles: Mapping[str, int]) -> LogJob:
     """Return a job with the number of jobs of its array that may run at once, if it is one of an array with a limit."""
     array, is_task, _ = job.job.partition("_")
-    limit = throttles.get(array) if is_task else None
-    return job if limit is None else job._replace(extras=(*job.extras[:-1], limit))
+    if not is_task or array not in throttles:
+        return job
+    extras = list(job.extras)
+    extras[-1] = throttles[array]  # the column `array_limit`
+    return job._replace(extras=tuple(extras))
 
 
 def _gang_of(job: LogJob) -> str:
@@ -164,12 +176,17 @@ def _explain_header(cells: list[str]) -> str:
     )
 
 
+def _alternatives(resources: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of columns of which an output needs one each. `resources` state what a job held."""
+    return (("JobID", "JobIDRaw"), resources, ("ElapsedRaw", "Elapsed", "End"))
+
+
 SLURM = SlurmFormat(
     name="slurm",
     citation="Slurm accounting, sacct --parsable2",
-    layout=Layout(
+    layout=TableLayout(
         columns=("Submit", "State"),
-        alternatives=(("JobID", "JobIDRaw"), RESOURCE_COLUMNS, ("ElapsedRaw", "Elapsed", "End")),
+        alternatives=_alternatives(RESOURCE_COLUMNS),
         delimiter="|",
         quoted=False,
         finds_delimiter=True,
@@ -177,7 +194,7 @@ SLURM = SlurmFormat(
         explain=_explain_header,
     ),
     parse=parse_job,
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "priority", "qos",
         "eligibility_delay", "gpus_per_task", "array_limit",

@@ -10,12 +10,12 @@ from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     ENDED,
     ONLY_GPUS,
+    CountedResource,
     Dropped,
     JobStatus,
     LogJob,
     Place,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
 )
 from polluxsim.logs.formats.log_rows import LogRow
@@ -56,16 +56,17 @@ MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
 STEP = "job step, counted with its job"
 
 
-class Kind(NamedTuple):
-    """What the cells of a job say that are equal in many jobs."""
+class RecurringValues(NamedTuple):
+    """Values of a job from the cells that are equal in many jobs, so that equal cells are read once."""
 
     status: JobStatus
     gpus: Gpus
-    request: Request
+    request: SlurmRequest
 
 
-def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
+def parse_job(row: LogRow, units: Sequence[CountedResource] = ONLY_GPUS) -> LogJob | Dropped:
     """Return the job of a row of sacct, or why it is no job; `units` are what counts as GPUs."""
+    # Only JobID has the array and the heterogeneous job in it.
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
     if "." in job_id:
@@ -73,37 +74,41 @@ def parse_job(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Droppe
     if not JOB_ID.fullmatch(job_id):
         raise row.error(id_column, "a job id like 12, 12_3, 12+1 or a step like 12.batch")
     status = read_status(row)
-    if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
-        return row.dropped(Reason.NEVER_RAN)
+    has_no_start = "Start" in row.values and not row.has("Start")
+    if status is None or has_no_start or "[" in job_id:  # a bracket is the waiting rest of an array
+        return row.dropped(RowReason.NEVER_RAN)
     gpus = held_gpus(row, units)
     if gpus.number == 0:
         return row.dropped(why_without_gpu(row, units))
     times, duration = _times(row)
     if duration is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
-    # A job that ran for no time and has an empty allocation never held GPUs.
-    if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
-        return row.dropped(Reason.NEVER_RAN)
-    kind = Kind(status, gpus, REQUESTS.of(row))
-    priority = row.within("Priority", 0, MAX_PRIORITY) if row.has("Priority") else None
+    # Its requested GPUs count as held, but without an allocation and a duration it never held any.
+    if duration == 0 and _has_empty_allocation(row):
+        return row.dropped(RowReason.NEVER_RAN)
     return job_of(
         row.place,
         job_id,
-        kind,
+        RecurringValues(status, gpus, REQUESTS.of(row)),
         times,
         duration,
         name=row.word("JobName"),
         has_eligible=row.has("Eligible"),
-        priority=priority,
+        priority=row.optional_within("Priority", 0, MAX_PRIORITY),
         submit_line=row.values.get("SubmitLine", ""),
         array_limit=row.optional_count(ARRAY_LIMIT, at_least=1),
     )
 
 
+def _has_empty_allocation(row: LogRow) -> bool:
+    """Return whether a list of the resources that a job held is there and empty."""
+    return any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES"))
+
+
 def job_of(  # noqa: PLR0913  (the values of one job)
     place: Place,
     job_id: str,
-    kind: Kind,
+    recurring: RecurringValues,
     times: Times,
     duration: float,
     *,
@@ -114,21 +119,27 @@ def job_of(  # noqa: PLR0913  (the values of one job)
     array_limit: int | None = None,
 ) -> LogJob:
     """Return the job with the values of the cells of a row; `times` are in order, or no other reading puts them so."""
-    status, gpus, request = kind
+    status, gpus, request = recurring
     submitted, eligible, start, end = times
     oddities = oddities_of_times(eligible, start, end, duration)
     if gpus.types > 1:
-        oddities = (*oddities, Reason.SEVERAL_TYPES)
+        oddities = (*oddities, RowReason.SEVERAL_TYPES)
+    queueing_delay = None
+    if start is not None:
+        queueing_delay = start - eligible
+    eligibility_delay = None
+    if has_eligible:
+        eligibility_delay = eligible - submitted
     extras = (
         name,
         request.num_nodes,
-        None if start is None else start - eligible,
+        queueing_delay,
         request.time_limit,
         request.partition,
         gpus.type,
         priority,
         request.qos,
-        eligible - submitted if has_eligible else None,
+        eligibility_delay,
         _gpus_per_task(submit_line, gpus.number, request.num_nodes),
         array_limit,
     )
@@ -165,10 +176,15 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
     start = row.optional_moment("Start")
     end = row.optional_moment("End")
     duration = _duration(row, start, end)
-    times = Times(submitted, submitted if eligible is None else max(submitted, eligible), start, end)
+    eligible_column = "Eligible"
+    if eligible is None:
+        eligible = submitted
+        eligible_column = "Submit"
+    times = Times(submitted, max(submitted, eligible), start, end)
     if times.agree(duration):
         return times, duration
-    columns = ["Submit", "Submit" if eligible is None else "Eligible"]
+    # The hour that a clock repeats in autumn: read each time again, with both of its instants.
+    columns = ["Submit", eligible_column]
     if start is not None:
         columns.append("Start")
     if end is not None:
@@ -179,11 +195,14 @@ def _times(row: LogRow) -> tuple[Times, float | None]:
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
+    """Return how long a job ran [s]; None if neither a duration nor a start and a later end is known."""
     if row.has("ElapsedRaw"):
         return row.seconds("ElapsedRaw")
     if row.has("Elapsed"):
         return _elapsed(row, "Elapsed")
-    return end - start if start is not None and end is not None and end >= start else None
+    if start is None or end is None or end < start:
+        return None
+    return end - start
 
 
 def _elapsed(row: LogRow, column: str) -> float:
@@ -207,8 +226,8 @@ def read_elapsed(text: str) -> float | None:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-class Request(NamedTuple):
-    """What the cells of a job say that are equal in many jobs of a user."""
+class SlurmRequest(NamedTuple):
+    """Who requested a job, and with what; the cells of it are equal in many jobs of a user."""
 
     user: str | None
     tenant: str | None
@@ -219,15 +238,18 @@ class Request(NamedTuple):
     time_limit: float | None  # [s]
 
 
-def _read_request(row: LogRow) -> Request:
+def _read_request(row: LogRow) -> SlurmRequest:
+    """Return who requested a job, and with what. Without accounts, partitions stand for tenants."""
     partition = row.word("Partition")
-    restarts = row.optional_count("Restarts")
-    return Request(
+    attempts = row.optional_count("Restarts")
+    if attempts is not None:
+        attempts += 1  # the first start is no restart
+    return SlurmRequest(
         user=row.word("User"),
         tenant=row.word("Account") or partition,
         partition=partition,
         qos=row.word("QOS"),
-        attempts=None if restarts is None else restarts + 1,
+        attempts=attempts,
         num_nodes=row.optional_count("NNodes", at_least=1),
         time_limit=_time_limit(row),
     )
@@ -239,6 +261,7 @@ REQUESTS = Recurring(REQUEST_COLUMNS, _read_request)
 
 def _time_limit(row: LogRow) -> float | None:
     """Return the time limit [s], None for a job without its own limit. `TimelimitRaw` is in minutes."""
+    # A limit of 0 is none.
     minutes = row.word("TimelimitRaw")
     if minutes is not None and minutes not in NO_LIMIT:
         return row.within("TimelimitRaw", 0, MOST_SECONDS / 60) * 60 or None

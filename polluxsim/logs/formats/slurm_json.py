@@ -46,11 +46,13 @@ KEYS = {
 
 def sacct_cells(row: JsonRow) -> _JsonCells:
     """Return a job of `sacct --json` as a row of sacct's text."""
-    array, het, time, tres = (row.child(key) for key in ("array", "het", "time", "tres"))
+    array = row.child("array")
+    time = row.child("time")
+    tres = row.child("tres")
     limits = array.child("limits").child("max").child("running")
     cells = {column: scalar(row, key) for column, key in KEYS.items() if "." not in key}
     cells |= {
-        "JobID": _job_id(row, array, het),
+        "JobID": _job_id(row, array, row.child("het")),
         "User": cells["User"] or scalar(row.child("association"), "user"),
         "State": _state(row.child("state")),
         "Submit": _number_or_blank(time, "submission"),
@@ -67,29 +69,36 @@ def sacct_cells(row: JsonRow) -> _JsonCells:
 
 
 def scalar(row: JsonRow, key: str) -> str:
-    """Return a text or number as text, blank if it is not set.
-
-    Since Slurm 23.02 a number may be an object {"set": …, "infinite": …, "number": …}.
-    """
+    """Return a text or number as text, blank if it is not set."""
     value = row.values.get(key)
     if isinstance(value, dict):
-        number = row.child(key)
-        if number.values.get("infinite"):
-            return "UNLIMITED"
-        return scalar(number, "number") if number.values.get("set") else ""
+        return _set_number(row.child(key))
     if value is None or value == "":
         return ""
+    if isinstance(value, str) and key == KEYS["JobName"]:  # a text that a user chooses, with any bytes
+        return row.free_text(key)
     if isinstance(value, str):
-        return row.free_text(key) if key == KEYS["JobName"] else row.text(key)
+        return row.text(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise row.error(key, "a text or a number")
     return str(value)
 
 
+def _set_number(row: JsonRow) -> str:
+    """Return the number of an object {"set": …, "infinite": …, "number": …}, which Slurm has since 23.02, as text."""
+    if row.values.get("infinite"):
+        return "UNLIMITED"
+    if not row.values.get("set"):  # the number is then a placeholder
+        return ""
+    return scalar(row, "number")
+
+
 def _number_or_blank(row: JsonRow, key: str) -> str:
     """Return a number as text, blank for 0, which Slurm writes for an unknown time or no limit."""
     text = scalar(row, key)
-    return "" if text == "0" else text
+    if text == "0":
+        return ""
+    return text
 
 
 def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
@@ -120,5 +129,13 @@ def _state(row: JsonRow) -> str:
 
 def _resources(tres: JsonRow, key: str) -> str:
     """Return a list of resources as sacct's text, like cpu=8,gres/gpu:a100=4."""
-    entries = [(scalar(entry, "type"), scalar(entry, "name"), scalar(entry, "count")) for entry in tres.children(key)]
-    return ",".join(f"{kind}/{name}={count}" if name else f"{kind}={count}" for kind, name, count in entries if count)
+    parts = []
+    for entry in tres.children(key):
+        resource = scalar(entry, "type")
+        name = scalar(entry, "name")
+        count = scalar(entry, "count")
+        if name:
+            resource = f"{resource}/{name}"
+        if count:
+            parts.append(f"{resource}={count}")
+    return ",".join(parts)

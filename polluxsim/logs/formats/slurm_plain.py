@@ -15,15 +15,24 @@ from pathlib import Path
 
 from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import ONLY_GPUS, BadRowError, Dropped, JobStatus, LogJob, Place, Reason, Unit
-from polluxsim.logs.formats.log_rows import LogRow, Table, read_word, split_cells
+from polluxsim.logs.formats.base import (
+    ONLY_GPUS,
+    BadRowError,
+    CountedResource,
+    Dropped,
+    JobStatus,
+    LogJob,
+    Place,
+    RowReason,
+)
+from polluxsim.logs.formats.log_rows import LogRow, OpenTable, read_word, split_cells
 from polluxsim.logs.formats.slurm_jobs import (
     JOB_ID,
     MAX_PRIORITY,
     REQUEST_COLUMNS,
     REQUESTS,
     STEP,
-    Kind,
+    RecurringValues,
     job_of,
     read_elapsed,
     read_status,
@@ -45,7 +54,7 @@ NEEDED = ("State", "Submit", "Start")
 class PlainRows:
     """The rows of one table that have nothing odd."""
 
-    def __init__(self, path: Path, table: Table, zone: tzinfo | None, units: Sequence[Unit]) -> None:
+    def __init__(self, path: Path, table: OpenTable, zone: tzinfo | None, units: Sequence[CountedResource]) -> None:
         """`zone` is the zone of times that state none; `units` are what counts as GPUs."""
         header = table.header
         self._path = path
@@ -68,15 +77,17 @@ class PlainRows:
         self._elapsed = self._position(elapsed_column)
         self._priority = self._position("Priority")
         self._submit_line = self._position("SubmitLine")
-        of_kind = ["State", *RESOURCE_COLUMNS, *REQUEST_COLUMNS]
+        recurring_columns = ["State", *RESOURCE_COLUMNS, *REQUEST_COLUMNS]
         if units != ONLY_GPUS:
-            of_kind += CPU_COLUMNS
-        self._cells_of_kind = itemgetter(*map(self._position, of_kind))
-        self._kinds = dict[str, Kind | str | None]()
+            recurring_columns += CPU_COLUMNS
+        self._recurring_cells = itemgetter(*map(self._position, recurring_columns))
+        self._remembered = dict[str, RecurringValues | str | None]()  # by the text of the cells
 
     def _position(self, column: str) -> int:
         """Return the position of a column; that of the blank cell behind the row for a column that is absent."""
-        return self._header.index(column) if column in self._header else self._width
+        if column not in self._header:
+            return self._width
+        return self._header.index(column)
 
     def entry(self, line: int, text: str) -> LogJob | Dropped | None:
         """Return the job of a line, or why it is none; None if the row is not plain."""
@@ -86,20 +97,22 @@ class PlainRows:
         cells = split_cells(text, self._layout)
         if cells is None or len(cells) != self._width:
             return None
-        cells.append("")
+        cells.append("")  # the cell of absent columns
         job_id = cells[self._job_id]
         if not job_id.isdecimal() and ("[" in job_id or JOB_ID.fullmatch(job_id) is None):
             is_step = job_id[:1].isdecimal() and "." in job_id
             return Dropped(Place(self._file, line), STEP) if is_step else None
         start = read_time(cells[self._start], self._zone)
-        kind = None if start is None else self._kind(line, cells)
-        if start is None or kind is None:
+        recurring = None
+        if start is not None:
+            recurring = self._recurring(line, cells)
+        if start is None or recurring is None:
             return None
-        if isinstance(kind, str):
-            return Dropped(Place(self._file, line), kind)
-        return self._job(line, cells, kind, start)
+        if isinstance(recurring, str):
+            return Dropped(Place(self._file, line), recurring)
+        return self._job(line, cells, recurring, start)
 
-    def _job(self, line: int, cells: list[str], kind: Kind, start: float) -> LogJob | None:
+    def _job(self, line: int, cells: list[str], recurring: RecurringValues, start: float) -> LogJob | None:
         """Return the job of a row with GPUs and a start; None if the row is not plain."""
         submit_text = cells[self._submit]
         eligible_text = cells[self._eligible]
@@ -112,7 +125,8 @@ class PlainRows:
             eligible = read_time(eligible_text, self._zone)
         end = read_time(end_text, self._zone) if end_text else None
         duration = self._read_duration(cells[self._elapsed])
-        if eligible is None or (end is None and end_text) or duration is None or not 0 < duration <= MOST_SECONDS:
+        has_odd_end = end is None and end_text
+        if eligible is None or has_odd_end or duration is None or not 0 < duration <= MOST_SECONDS:
             return None
         times = Times(submitted, max(submitted, eligible), start, end)
         if not times.agree(duration):
@@ -124,7 +138,7 @@ class PlainRows:
         return job_of(
             Place(self._file, line),
             cells[self._job_id],
-            kind,
+            recurring,
             times,
             duration,
             name=read_word(cells[self._name]),
@@ -133,26 +147,28 @@ class PlainRows:
             submit_line=cells[self._submit_line],
         )
 
-    def _kind(self, line: int, cells: list[str]) -> Kind | str | None:
-        """Return what the recurring cells say: a job, the reason why a row is no job, or None if they are odd."""
+    def _recurring(self, line: int, cells: list[str]) -> RecurringValues | str | None:
+        """Return what the recurring cells say: values of a job, the reason why a row is no job, or None if odd."""
         # One long text is found faster than many short ones. No cell has the delimiter in it.
-        recurring = self._layout.delimiter.join(self._cells_of_kind(cells))
-        if recurring in self._kinds:
-            return self._kinds[recurring]
-        kind = self._read_kind(LogRow(self._path, line, dict(zip(self._header, cells[:-1], strict=True)), self._zone))
+        text = self._layout.delimiter.join(self._recurring_cells(cells))
+        if text in self._remembered:
+            return self._remembered[text]
+        values = dict(zip(self._header, cells[:-1], strict=True))
+        recurring = self._read_recurring(LogRow(self._path, line, values, self._zone))
         # A log whose cells are all different must not fill the memory.
-        if len(self._kinds) < MOST_VALUES:
-            self._kinds[recurring] = kind
-        return kind
+        if len(self._remembered) < MOST_VALUES:
+            self._remembered[text] = recurring
+        return recurring
 
-    def _read_kind(self, row: LogRow) -> Kind | str | None:
+    def _read_recurring(self, row: LogRow) -> RecurringValues | str | None:
+        """Return what the recurring cells of a row say, in the order in which `parse_job` checks them."""
         try:
             status: JobStatus | None = read_status(row)
             if status is None:
-                return Reason.NEVER_RAN
+                return RowReason.NEVER_RAN
             gpus = held_gpus(row, self._units)
             if gpus.number == 0:
                 return why_without_gpu(row, self._units)
-            return Kind(status, gpus, REQUESTS.of(row))
+            return RecurringValues(status, gpus, REQUESTS.of(row))
         except BadRowError:
             return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from polluxsim.logs.formats.base import CPU, GPU, ONLY_GPUS, Reason, Unit
+from polluxsim.logs.formats.base import CPU, GPU, ONLY_GPUS, CountedResource, RowReason
 from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow
 
 GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
@@ -61,7 +61,7 @@ class Gpus(NamedTuple):
     types: int = 0  # number of types
 
 
-def held_gpus(row: LogRow, units: Sequence[Unit]) -> Gpus:
+def held_gpus(row: LogRow, units: Sequence[CountedResource]) -> Gpus:
     """Return the GPUs of a job, with the other resources that count as GPUs."""
     if units == ONLY_GPUS:
         return _GPUS.of(row)
@@ -71,8 +71,10 @@ def held_gpus(row: LogRow, units: Sequence[Unit]) -> Gpus:
         if unit.resource == GPU:
             gpus = _GPUS.of(row)
             number += unit.gpus * gpus.number
+        elif unit.resource == CPU:
+            number += unit.gpus * _amount(row, "cpu")
         else:
-            number += unit.gpus * _amount(row, "cpu" if unit.resource == CPU else unit.resource)
+            number += unit.gpus * _amount(row, unit.resource)
     if number > MAX_GPUS:
         raise row.error("AllocTRES", f"a list with at most {MAX_GPUS:g} of what --unit names")
     return gpus._replace(number=number)
@@ -113,22 +115,25 @@ def _amounts(row: LogRow, column: str) -> dict[str, float]:
     return typed | untyped
 
 
-def why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
+def why_without_gpu(row: LogRow, units: Sequence[CountedResource]) -> str:
     """Return the reason to drop a job without GPUs, with the names of other accelerators that it holds."""
-    if Unit(CPU) in units:
+    if CountedResource(CPU) in units:
         return "no CPU"
     names = set[str]()
     for column in ("AllocTRES", "ReqTRES"):
         if row.has(column):
-            entries = row.values[column].split(",")
-            names |= {entry.partition("=")[0].partition(":")[0].strip() for entry in entries}
-    others = sorted(name for name in names if name.startswith("gres/") and not name.startswith("gres/gpu"))
-    if not others:
-        return Reason.NO_GPU
-    named = ", ".join(others)
-    if set(others) <= set(SHARES):
-        return f"only shares of a GPU: {named}; count them with --unit {GPU},{others[0]}*GPUS_OF_A_SHARE"
-    return f"no GPU, but {named}; count them with --unit {GPU},{others[0]}"
+            for entry in row.values[column].split(","):
+                resource = entry.partition("=")[0]
+                name = resource.partition(":")[0].strip()  # without its type
+                if name.startswith("gres/") and not name.startswith("gres/gpu"):
+                    names.add(name)
+    accelerators = sorted(names)
+    if not accelerators:
+        return RowReason.NO_GPU
+    words = ", ".join(accelerators)
+    if set(accelerators) <= set(SHARES):
+        return f"only shares of a GPU: {words}; count them with --unit {GPU},{accelerators[0]}*GPUS_OF_A_SHARE"
+    return f"no GPU, but {words}; count them with --unit {GPU},{accelerators[0]}"
 
 
 def _read_gpus(row: LogRow) -> Gpus:
@@ -177,9 +182,12 @@ def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> Gpus:
             untyped = count
         else:
             typed[name] = count
-    # The untyped entry also counts the GPUs of the typed entries.
-    total = sum(typed.values()) if untyped is None else untyped
-    only_type = next(iter(typed)) if len(typed) == 1 else None
+    total = untyped
+    if total is None:  # otherwise, it also counts the GPUs of the typed entries
+        total = sum(typed.values())
+    only_type = None
+    if len(typed) == 1:
+        only_type = next(iter(typed))
     return Gpus(total, only_type, len(typed))
 
 

@@ -16,16 +16,26 @@ from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     CPU,
-    Clock,
+    BadRowError,
+    CountedResource,
     Dropped,
     Entry,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     source_files,
 )
-from polluxsim.logs.formats.log_rows import BLANK, MAX_GPUS, Layout, LogRow, TableFormat, parsed, read_lines, row_of
+from polluxsim.logs.formats.log_rows import (
+    BLANK,
+    MAX_GPUS,
+    LogRow,
+    TableFormat,
+    TableLayout,
+    parsed,
+    read_lines,
+    row_of,
+)
 
 COLUMNS = (
     "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
@@ -43,20 +53,31 @@ FILES = "*.swf *.txt"
 
 
 def _parse(row: LogRow) -> LogJob | Dropped:
+    """Return the job of a row, or why it is none. Without allocated processors, the requested ones count."""
     status = _known(row, "status")
     if status in PARTIAL:
         return row.dropped("part of a job between two checkpoints, counted with the whole job")
     duration = _known(row, "run_time")
     wait = _known(row, "wait_time")
+    has_started = wait is not None and status != CANCELLED
+    if duration is None and has_started:
+        return row.dropped("ran for an unknown time")
     if duration is None:
-        is_started = wait is not None and status != CANCELLED
-        return row.dropped("ran for an unknown time" if is_started else Reason.NEVER_RAN)
+        return row.dropped(RowReason.NEVER_RAN)
     processors = _known(row, "allocated_processors", MAX_GPUS) or _known(row, "requested_processors", MAX_GPUS)
     if not processors:
         return row.dropped("no number of processors")
     submitted = row.instant("submit_time")
     queue = _number(row, "queue")
     partition = _number(row, "partition")
+    if partition is None:
+        partition = queue
+    job_status = None
+    if status is not None:
+        job_status = STATUSES.get(int(status))
+    oddities: tuple[str, ...] = ()
+    if wait is None:
+        oddities = ("no wait: when the job started is unknown",)
     return LogJob(
         place=row.place,
         job=row.name("job_number"),
@@ -65,32 +86,37 @@ def _parse(row: LogRow) -> LogJob | Dropped:
         num_gpus=processors,
         user=_number(row, "user_id"),
         tenant=_number(row, "group_id"),
-        status=None if status is None else STATUSES.get(int(status)),
+        status=job_status,
         extras=(
             _number(row, "executable"),
             wait,
-            _known(row, "requested_time") or None,
-            queue if partition is None else partition,
+            _known(row, "requested_time") or None,  # a limit of 0 s is none
+            partition,
         ),
-        oddities=() if wait is not None else ("no wait: when the job started is unknown",),
+        oddities=oddities,
     )
 
 
 def _known(row: LogRow, column: str, most: float = MOST_SECONDS) -> float | None:
     """Return a number, or None if it is -1."""
     value = row.within(column, -1, most)
-    return None if value < 0 else value
+    if value < 0:
+        return None
+    return value
 
 
 def _number(row: LogRow, column: str) -> str | None:
     """Return a whole number as a name; None if it is unknown."""
     value = _known(row, column)
-    return None if value is None else f"{value:.0f}"
+    if value is None:
+        return None
+    return f"{value:.0f}"
 
 
 def _comments(path: Path) -> dict[str, str]:
     """Return the values in the comments before the first row, by their names, like MaxProcs."""
     values = dict[str, str]()
+    # Comments are texts of people, and may have bytes that are not UTF-8.
     for _, text in read_lines(path, keep_bytes=True):
         if not isinstance(text, str) or not text.lstrip().startswith(";"):
             break
@@ -103,7 +129,9 @@ def _processors(source: Path) -> int | None:
     """Return the processors of the machine that the comments of a log state; None if they do not."""
     paths = source_files(source, FILES)
     number = read_number(_comments(paths[0]).get("MaxProcs", ""))
-    return int(number) if number is not None and number >= 1 else None
+    if number is None or number < 1:
+        return None
+    return int(number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,36 +151,38 @@ class SwfFormat(TableFormat):
         if begin is None or not 0 < begin <= MOST_SECONDS:
             return self
         zone = comments.get("TimeZoneString", "")
-        has_zone = zone in available_timezones()
-        return replace(self, begin=begin, clock=Clock.ZONED, time_zone=zone if has_zone else "UTC")
+        if zone not in available_timezones():  # some logs name no zone, or name it in another way
+            zone = "UTC"
+        return replace(self, begin=begin, clock=LogClock.ZONED, time_zone=zone)
 
-    def counting(self, units: tuple[Unit, ...]) -> SwfFormat:
+    def counting(self, units: tuple[CountedResource, ...]) -> SwfFormat:
         """Return the format itself: it counts processors only."""
-        super().counting(self.units if units == (Unit(CPU),) else units)
+        if units != (CountedResource(CPU),):
+            super().counting(units)  # raises the error
         return self
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row of one file."""
         for line, text in read_lines(path):
-            if isinstance(text, str):
-                if text.lstrip().startswith(";"):
-                    continue
-                entry = parsed(row_of(path, line, text, self.layout, list(COLUMNS)), self.parse)
-                if isinstance(entry, LogJob):
-                    entry = entry._replace(submitted=entry.submitted + self.begin)
-                yield entry
-            else:
+            if isinstance(text, BadRowError):
                 yield text
+                continue
+            if text.lstrip().startswith(";"):
+                continue
+            entry = parsed(row_of(path, line, text, self.layout, list(COLUMNS)), self.parse)
+            if isinstance(entry, LogJob):
+                entry = entry._replace(submitted=entry.submitted + self.begin)
+            yield entry
 
 
 SWF = SwfFormat(
     name="swf",
     citation="a log in the Standard Workload Format, as the Parallel Workloads Archive has them",
     caveat="the numbers of GPUs are numbers of processors",
-    layout=Layout(COLUMNS, delimiter=BLANK, has_header=False, quoted=False),
+    layout=TableLayout(COLUMNS, delimiter=BLANK, has_header=False, quoted=False),
     parse=_parse,
     extras=("application", "queueing_delay", "time_limit", "partition"),
     files=FILES,
     cluster_gpus=_processors,
-    units=(Unit(CPU),),
+    units=(CountedResource(CPU),),
 )

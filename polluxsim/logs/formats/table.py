@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -16,36 +14,30 @@ from polluxsim.common.values import OneOf, check
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     BadRowError,
-    Clock,
+    CountedResource,
     Dropped,
     Entry,
     Format,
     JobStatus,
+    LogClock,
     LogJob,
-    Reason,
-    Unit,
+    RowReason,
     oddities_of_times,
     source_files,
 )
-from polluxsim.logs.formats.column_maps import KEYS, NEEDED, Source, parse_columns
-from polluxsim.logs.formats.json_rows import is_json, read_objects
+from polluxsim.logs.formats.column_maps import KEYS, NEEDED, ColumnSource, parse_columns
 from polluxsim.logs.formats.log_rows import (
     ANY_COLUMN,
-    BLANK,
     MAX_GPUS,
-    Layout,
     LogRow,
     parsed,
-    read_lines,
-    read_rows,
-    row_of,
 )
 from polluxsim.logs.formats.opening import is_standard_workload_format
 from polluxsim.logs.formats.slurm_jobs import MAX_PRIORITY, STATES
 from polluxsim.logs.formats.swf import STATUSES as SWF_STATUSES
+from polluxsim.logs.formats.table_rows import column_names, table_rows
 from polluxsim.logs.formats.times import Times, consistent_times, read_clock_duration, read_time
 
-HEAD = 100  # rows that are read to find the columns of a table; objects in JSON may leave some out
 FIRST_EPOCH = 1e8  # numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]
 NO_LIMIT = (2**32 - 2, 2**32 - 1)  # numbers that Slurm's database has for a job without a limit
 NO_LIMIT_WORDS = ("unlimited", "partition_limit", "infinite", "not_set", "invalid")  # words for the same
@@ -79,14 +71,16 @@ class _Mapped:
     """One row whose values are read by the keys of the map."""
 
     row: LogRow
-    columns: Mapping[str, Source]  # by key
+    columns: Mapping[str, ColumnSource]  # by key
     is_relative: bool  # whether times count from an unknown start
 
     def has(self, key: str) -> bool:
         return key in self.columns and self.row.has(self.columns[key].column)
 
     def word(self, key: str) -> str | None:
-        return self.row.word(self.columns[key].column) if key in self.columns else None
+        if key not in self.columns:
+            return None
+        return self.row.word(self.columns[key].column)
 
     def number(self, key: str, low: float, high: float) -> float | None:
         """Return a number from `low` to `high` in the unit of the key, None if the cell is blank."""
@@ -99,14 +93,17 @@ class _Mapped:
             if other is None or other < 0:
                 raise self.row.error(source.other_column, "a number of at least 0")
             factor = other
-        number = self._of_entries(source) if source.entries else read_number(self.row.values[source.column])
+        if source.entries:
+            number: float | None = self._of_entries(source)
+        else:
+            number = read_number(self.row.values[source.column])
         if number is None or not low <= number * factor <= high:
             if factor <= 0:
                 raise self.row.error(source.column, f"a number of which the {factor:g}-fold is {low:g} to {high:g}")
             raise self.row.error(source.column, f"a number from {low / factor:g} to {high / factor:g}")
         return number * factor
 
-    def _of_entries(self, source: Source) -> float:
+    def _of_entries(self, source: ColumnSource) -> float:
         """Return the sum of some entries of a list like 1=8,1002=2; an entry that is missing is 0.
 
         An entry like gres/gpu:a100=4 counts under the name before its type, unless the list has an entry without type.
@@ -143,10 +140,13 @@ class _Mapped:
         return seconds
 
     def count(self, key: str) -> int | None:
+        """Return a whole number, None if the cell is blank."""
         number = self.number(key, 0, 1e9)
-        if number is not None and not number.is_integer():
+        if number is None:
+            return None
+        if not number.is_integer():
             raise self.row.error(self.columns[key].column, "a whole number")
-        return None if number is None else int(number)
+        return int(number)
 
     def time(self, key: str, submitted: float | None = None) -> float | None:
         """Return a time [s], or None if the cell is blank.
@@ -161,11 +161,17 @@ class _Mapped:
             seconds = self.number(key, -MOST_SECONDS, MOST_SECONDS)
         else:
             seconds = self.row.moment(source.column)
-        return None if seconds == 0 and submitted is not None and submitted > 0 else seconds
+        is_after_zero = submitted is not None and submitted > 0
+        if seconds == 0 and is_after_zero:
+            return None
+        return seconds
 
     def is_date(self, key: str) -> bool:
         """Return whether a time is a date with a time of day."""
-        return self.has(key) and self.columns[key].factor == 1 and ":" in self.row.values[self.columns[key].column]
+        if not self.has(key):
+            return False
+        source = self.columns[key]
+        return source.factor == 1 and ":" in self.row.values[source.column]
 
     def both_times(self, key: str) -> tuple[float, ...]:
         """Return the one or two instants of a date with a time of day [s]."""
@@ -182,7 +188,9 @@ class _Mapped:
         if text is None or self.has_status_of_unknown_meaning():
             return None
         source = self.columns["status"]
-        statuses = NUMBERED_STATUSES[source.entries[0]] if source.entries else STATUSES
+        statuses = STATUSES
+        if source.entries:  # the name of a numbering
+            statuses = NUMBERED_STATUSES[source.entries[0]]
         word = text.lower().partition(" by ")[0]  # Slurm writes CANCELLED by 1000
         if word not in statuses:
             allowed = f"one of {listed(statuses)}; rename the column if it has another meaning"
@@ -197,23 +205,31 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
     duration = mapped.seconds("duration")
     submitted, eligible, start, end = _times(mapped, duration)
     status = mapped.status()
-    is_number = mapped.has_status_of_unknown_meaning()
-    if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status") and not is_number):
-        return row.dropped(Reason.NEVER_RAN)
+    is_status_unknown = mapped.has_status_of_unknown_meaning()
+    has_no_start = "start" in mapped.columns and start is None
+    is_pending = status is None and mapped.has("status") and not is_status_unknown
+    if has_no_start or is_pending:
+        return row.dropped(RowReason.NEVER_RAN)
     if gpus == 0:
-        return row.dropped(Reason.NO_GPU)
+        return row.dropped(RowReason.NO_GPU)
     if duration is None and start is not None and "end" in mapped.columns:
         if end is None:
-            return row.dropped(Reason.NO_END)
+            return row.dropped(RowReason.NO_END)
         if end < start:
-            return row.dropped(Reason.END_BEFORE_START)
+            return row.dropped(RowReason.END_BEFORE_START)
         duration = end - start
     oddities = list(oddities_of_times(eligible, start, end, duration or 0.0))
-    if is_number:
-        oddities.append(Reason.STATUS_NUMBER)
+    if is_status_unknown:
+        oddities.append(RowReason.STATUS_NUMBER)
+    queueing_delay = None
+    if start is not None:
+        queueing_delay = start - eligible
+    eligibility_delay = None
+    if mapped.has("eligible"):
+        eligibility_delay = eligible - submitted
     return LogJob(
         place=row.place,
-        job=mapped.word("job") or f"row-{row.line}",
+        job=mapped.word("job") or f"row-{row.line}",  # a replay needs a name for each job
         submitted=eligible,
         duration=duration,
         num_gpus=gpus,
@@ -226,12 +242,12 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
             mapped.word("gpu_type"),
             mapped.number("cpus", 0, 1e9),
             mapped.number("memory", 0, 1e9),
-            None if start is None else start - eligible,
+            queueing_delay,
             _time_limit(mapped),
             mapped.word("partition"),
             mapped.number("priority", -MAX_PRIORITY, MAX_PRIORITY),
             mapped.word("qos"),
-            eligible - submitted if mapped.has("eligible") else None,
+            eligibility_delay,
             _gpus_per_task(mapped, gpus),
         ),
         oddities=(*oddities, *row.oddities),
@@ -252,8 +268,13 @@ def _times(mapped: _Mapped, duration: float | None) -> Times:
     times = Times(submitted, max(submitted, eligible or submitted), start, end)
     if times.agree(duration) or mapped.is_relative:
         return times
-    given = ("submit", "submit" if eligible is None else "eligible", "start", "end")
-    keys = [key for key, time in zip(given, times, strict=True) if time is not None]
+    keys = ["submit", "submit"]  # without an eligible time, the submission counts for it
+    if eligible is not None:
+        keys[1] = "eligible"
+    if times.start is not None:
+        keys.append("start")
+    if times.end is not None:
+        keys.append("end")
     if not all(mapped.is_date(key) for key in keys):
         return times
     times = consistent_times(times, duration, lambda: [mapped.both_times(key) for key in keys])
@@ -282,7 +303,7 @@ class MappedTable(Format):
     A key that the map leaves out is read from the column of that name, if the table has this column.
     """
 
-    columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
+    columns: Mapping[str, ColumnSource] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
     is_numbered: bool = False  # whether the table has no header, and the columns have numbers from 1 on
     free_text: tuple[str, ...] = ()  # columns whose texts may have bytes that are not UTF-8
 
@@ -301,50 +322,55 @@ class MappedTable(Format):
                 f"{path}: this is a log in the Standard Workload Format; import it with the format swf, or name its "
                 "columns by their numbers, like --columns submit=2,wait=3,duration=4,gpus=5"
             )
-        rows = [row for row in islice(_rows(path, None, is_numbered, ANY_COLUMN), HEAD) if isinstance(row, LogRow)]
-        if not rows:
-            raise InvalidInputError(f"{path}: no row with values in the first {HEAD}; give a table with jobs")
-        names = list(dict.fromkeys(name for row in rows for name in row.values))
-        for key, of_key in mapped.items():
-            for column in filter(None, (of_key.column, of_key.other_column)):
-                if column not in names:
+        names = column_names(path, is_numbered)
+        for key, column_source in mapped.items():
+            for column in (column_source.column, column_source.other_column):
+                if column and column not in names:
                     raise InvalidConfigError(
                         f"--columns maps {key} to {column!r}, which is not a column of {path}; "
                         f"{allowed_among(column, names)}"
                     )
-        mapped = {key: Source(key) for key in KEYS if key in names} | mapped
-        missing = [key for key in NEEDED if key not in mapped]
-        if missing:
-            raise InvalidInputError(
-                f"{path}: no column is mapped to {missing[0]}, which every job needs; "
-                f"add {missing[0]}=COLUMN to --columns with one of {listed(names)}"
-            )
+        # A column with the name of a key counts for it, unless the user maps another one to the key.
+        mapped = {key: ColumnSource(key) for key in KEYS if key in names} | mapped
+        for key in NEEDED:
+            if key not in mapped:
+                raise InvalidInputError(
+                    f"{path}: no column is mapped to {key}, which every job needs; "
+                    f"add {key}=COLUMN to --columns with one of {listed(names)}"
+                )
         status = mapped.get("status")
         if status is not None and status.entries:
             check("the numbering of status", status.entries[0], Annotated[str, OneOf(*NUMBERED_STATUSES)])
         elif status is not None and set(SLURM_DATABASE) <= set(names):
+            # The other columns tell whose numbers these are.
             mapped["status"] = status._replace(entries=("slurm",))
         return replace(
             self,
             columns=mapped,
             is_numbered=is_numbered,
             free_text=_free_text(names, mapped),
-            clock=_clock(_rows(path, None, is_numbered, ANY_COLUMN), mapped["submit"]),
+            clock=_clock(table_rows(path, None, is_numbered, ANY_COLUMN), mapped["submit"]),
         )
 
-    def counting(self, units: tuple[Unit, ...]) -> MappedTable:
+    def counting(self, units: tuple[CountedResource, ...]) -> MappedTable:
         """Return the format with another word for what the column of the GPUs counts."""
         return replace(self, units=units)
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
-        rows = _rows(path, zone if self.clock is Clock.LOCAL else None, self.is_numbered, self.free_text)
-        for row in rows:
-            yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE)))
+        zone_of_times = None
+        if self.clock is LogClock.LOCAL:
+            zone_of_times = zone
+        is_relative = self.clock is LogClock.RELATIVE
+        for row in table_rows(path, zone_of_times, self.is_numbered, self.free_text):
+            yield parsed(row, lambda row: _job(_Mapped(row, self.columns, is_relative)))
 
 
-def _free_text(names: Sequence[str], mapped: Mapping[str, Source]) -> tuple[str, ...]:
-    """Return the columns of a table from which nothing but a job's name or application is read."""
+def _free_text(names: Sequence[str], mapped: Mapping[str, ColumnSource]) -> tuple[str, ...]:
+    """Return the columns of a table from which nothing but a job's name or application is read.
+
+    A byte that is not UTF-8 in such a text must not cost the row.
+    """
     needed = set[str]()
     for key, source in mapped.items():
         if key not in ("job", "application"):
@@ -352,99 +378,27 @@ def _free_text(names: Sequence[str], mapped: Mapping[str, Source]) -> tuple[str,
     return tuple(name for name in names if name not in needed)
 
 
-def _clock(rows: Iterable[LogRow | BadRowError], submit: Source) -> Clock:
+def _clock(rows: Iterable[LogRow | BadRowError], submit: ColumnSource) -> LogClock:
     """Return how a table writes its times, by the submission of the first row that has one."""
     for row in rows:
         if not isinstance(row, LogRow) or not row.has(submit.column):
             continue
         text = row.values[submit.column]
         number = read_number(text)
+        if number is not None and number * submit.factor < FIRST_EPOCH:
+            return LogClock.RELATIVE
         if number is not None:
-            return Clock.ZONED if number * submit.factor >= FIRST_EPOCH else Clock.RELATIVE
-        return Clock.LOCAL if read_time(text, None) is None else Clock.ZONED
-    return Clock.LOCAL
-
-
-def _rows(
-    path: Path, zone: tzinfo | None, is_numbered: bool = False, free_text: tuple[str, ...] = ()
-) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table in CSV, in a JSON list, or in JSON with an object on each line.
-
-    The columns of a table that `is_numbered` have the numbers from 1 on as names, because it has no header.
-    """
-    _, first = next(read_lines(path, keep_bytes=True), (1, ""))
-    if is_json(path):
-        is_list = str(first).lstrip().startswith("[")
-        for line, values in read_objects(path) if is_list else _objects_by_line(path):
-            yield values if isinstance(values, BadRowError) else _flat(path, line, values, zone)
-        return
-    if is_numbered:
-        yield from _numbered_rows(path, zone)
-        return
-    delimiter = max(",\t|;", key=first.count) if isinstance(first, str) else ","
-    yield from read_rows(path, Layout((), delimiter=delimiter, free_text=free_text), zone)
-
-
-def _numbered_rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table without a header. Lines that begin with ; or # are comments."""
-    layout: Layout | None = None
-    has_unknown_numbers = is_standard_workload_format(path)
-    for line, text in read_lines(path):
-        if isinstance(text, BadRowError):
-            yield text
-            continue
-        if text.lstrip().startswith((";", "#")):
-            continue
-        if layout is None:
-            delimiter = max(",\t|;", key=text.count)
-            delimiter = delimiter if delimiter in text else BLANK
-            width = len(text.split() if delimiter == BLANK else text.split(delimiter))
-            layout = Layout(tuple(str(number + 1) for number in range(width)), delimiter=delimiter, has_header=False)
-        row = row_of(path, line, text, layout, list(layout.columns), zone)
-        if has_unknown_numbers and isinstance(row, LogRow):
-            values = {name: "" if cell == UNKNOWN_IN_SWF else cell for name, cell in row.values.items()}
-            row = replace(row, values=values)
-        yield row
-
-
-UNKNOWN_IN_SWF = "-1"
-"""The cell of an unknown value in the Standard Workload Format."""
-
-
-def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadRowError]]:
-    """Yield the object, or the error, of each line that is not blank, and the number of the line."""
-    for line, text in read_lines(path):
-        if isinstance(text, BadRowError):
-            yield line, text
-            continue
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
-        yield line, value if isinstance(value, dict) else BadRowError(path, line, "the line is not a JSON object", text)
-
-
-def _flat(path: Path, line: int, values: dict[str, object], zone: tzinfo | None) -> LogRow | BadRowError:
-    """Return an object as a row of texts. The column of a value in an inner object is its path, like spec.queue."""
-    cells = dict[str, str]()
-    stack = list(values.items())
-    while stack:
-        name, value = stack.pop()
-        if isinstance(value, dict):
-            stack += [(f"{name}.{key}", inner) for key, inner in value.items()]
-        else:
-            cells[name] = value if isinstance(value, str) else "" if value is None else json.dumps(value)
-    try:
-        "".join(cells.values()).encode()
-    except UnicodeEncodeError:  # JSON can spell half a surrogate pair
-        return BadRowError(path, line, "a text has half a surrogate pair, which is not a character")
-    return LogRow(path, line, cells, zone)
+            return LogClock.ZONED  # seconds since 1970 are the same in all zones
+        if read_time(text, None) is not None:  # the text names its zone
+            return LogClock.ZONED
+        return LogClock.LOCAL
+    return LogClock.LOCAL
 
 
 TABLE = MappedTable(
     name="table",
     citation="table of jobs with a map of columns",
-    clock=Clock.LOCAL,
+    clock=LogClock.LOCAL,
     extras=(
         "application", "num_nodes", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
         "priority", "qos", "eligibility_delay", "gpus_per_task",

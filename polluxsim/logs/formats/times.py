@@ -1,4 +1,8 @@
-"""Times and durations in the texts of logs."""
+"""Times and durations in the texts of logs.
+
+A local time in the hour that a clock repeats in autumn means two instants. Reading takes the first one. Where the times
+of a job disagree then, `consistent_times` tries the second ones.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,15 @@ def consistent_times(times: Times, duration: float | None, moments: Callable[[],
     if times.agree(duration):
         return times
     for combination in product(*moments()):
-        instants = iter(combination)
+        instants = iter(combination)  # of the times that are known
         submitted = next(instants)
         eligible = next(instants)
-        start = None if times.start is None else next(instants)
-        end = None if times.end is None else next(instants)
+        start = times.start
+        if start is not None:
+            start = next(instants)
+        end = times.end
+        if end is not None:
+            end = next(instants)
         other = Times(submitted, eligible, start, end)
         if other.agree(duration):
             return other
@@ -104,7 +112,9 @@ def _start_of_hour(text: str, zone: tzinfo, fold: int) -> float | None:
         end = first.replace(minute=59, second=59).timestamp()
     except (ValueError, OverflowError):
         return None
-    return begin if end - begin == 3599 else None
+    if end - begin != 3599:  # the clock is changed within the hour
+        return None
+    return begin
 
 
 def read_clock_duration(text: str) -> float | None:

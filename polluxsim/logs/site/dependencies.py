@@ -12,13 +12,18 @@ DEPENDENCY = re.compile(r"(after\w*):([\d_*+:]+)|(singleton)")
 
 
 def dependency(row: LogRow) -> tuple[str, ...]:
-    """Return the ids of the jobs that a job waits for: a job, a task, or an array as 12_*."""
+    """Return the ids of the jobs that a job waits for: a job, a task, or an array as 12_*.
+
+    The name "singleton" means all earlier jobs of the user with the same name.
+    """
     names = list[str]()
     for kind, ids, singleton in DEPENDENCY.findall(row.values.get("DEPENDENCY", "")):
         if singleton:
             names.append("singleton")
-        elif kind != "after":
-            names += [name.partition("+")[0] for name in ids.split(":") if name]
+        elif kind != "after":  # `after` waits for the start of a job, and all other kinds for its end
+            for name in ids.split(":"):
+                if name:
+                    names.append(name.partition("+")[0])  # without the minutes of a delay
     return tuple(dict.fromkeys(names))
 
 
@@ -40,22 +45,33 @@ def _names_of(
 ) -> list[str]:
     """Return the names of the jobs of the queue that a dependency means."""
     if name == "singleton":
-        same = [other for other in by_name.values() if (other.user, other.job_name) == (job.user, job.job_name)]
-        return [other.name for other in same if other.submitted < job.submitted]
+        return [other.name for other in by_name.values() if _is_earlier_singleton(other, job)]
     array, star, limit = name.partition("_*")
-    of_array = arrays.get(array, ())
-    if star and limit:  # the tasks of a limited array wait for the running ones
-        running = [other.name for other in of_array if other.is_running]
-        waiting = [other.name for other in of_array if not other.is_running]
-        # The first `num_free` waiting tasks start at once. Each later task waits for one of the running tasks.
-        num_free = int(limit) - len(running)
-        place_among_blocked = waiting.index(job.name) - num_free
-        if 0 <= place_among_blocked < len(running):
-            return [running[place_among_blocked]]
-        return []
+    tasks = arrays.get(array, ())
+    if star and limit:
+        return _running_task_before(job, tasks, int(limit))
     is_array = star or "_" not in name
     if not star and name in by_name:
         return [name]
     if is_array:
-        return [other.name for other in of_array if other.name != job.name]
+        return [task.name for task in tasks if task.name != job.name]
     return []  # a task that has ended
+
+
+def _is_earlier_singleton(other: QueuedJob, job: QueuedJob) -> bool:
+    """Return whether a job that must be the only one of its name has to wait for another job."""
+    return other.user == job.user and other.job_name == job.job_name and other.submitted < job.submitted
+
+
+def _running_task_before(job: QueuedJob, tasks: Sequence[QueuedJob], limit: int) -> list[str]:
+    """Return the running task that a waiting task of an array waits for, of which at most `limit` tasks run at once.
+
+    The first waiting tasks start at once if fewer tasks run. Each later one waits for a running task of its own.
+    """
+    running = [task.name for task in tasks if task.is_running]
+    waiting = [task.name for task in tasks if not task.is_running]
+    num_free = limit - len(running)
+    index_among_blocked = waiting.index(job.name) - num_free
+    if 0 <= index_among_blocked < len(running):
+        return [running[index_among_blocked]]
+    return []

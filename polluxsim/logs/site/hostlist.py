@@ -60,5 +60,6 @@ def _numbers(text: str) -> list[str] | None:
         last = int(match[2] or match[1])
         if last < first or last - first >= MOST_NAMES:
             return None
-        numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
+        width = len(match[1])  # of 01-10, all names have two digits
+        numbers += [str(number).zfill(width) for number in range(first, last + 1)]
     return numbers

@@ -11,13 +11,20 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import ONLY_GPUS, Place, gpus_together
 from polluxsim.logs.formats.json_rows import JsonRow, json_rows
-from polluxsim.logs.formats.kubernetes import LIST, TIME_LIMIT, asked_for, instant, name_with_namespace, owner_of
+from polluxsim.logs.formats.kubernetes import (
+    LIST,
+    TIME_LIMIT,
+    asked_for,
+    in_namespace,
+    instant,
+    name_with_namespace,
+    owner_of,
+    priority_of,
+)
 from polluxsim.logs.formats.kubernetes_resources import of_pod
-from polluxsim.logs.formats.pods import JOB_LABELS
+from polluxsim.logs.formats.pods import JOB_LABELS, first_label
 from polluxsim.logs.site.node_files import KUBERNETES_TYPES
 from polluxsim.logs.site.queue import Queue, QueuedJob
-
-HIGHEST_PRIORITY = 2**31
 
 
 def read_kubernetes(path: Path, time: float | None = None) -> Queue:
@@ -93,10 +100,11 @@ def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
     if not num_gpus:
         left_out["pods without GPUs"] += 1
         return None
-    job = _job_of_pod(metadata)
     name = name_with_namespace(metadata)
-    if job is None:
-        job = name
+    job = name
+    label = first_label(metadata.child("labels"), JOB_LABELS)
+    if label is not None:
+        job = in_namespace(metadata, label)
     created = instant(metadata, "creationTimestamp")
     node = spec.word("nodeName")
     scheduled = _condition(status, "PodScheduled")
@@ -108,26 +116,10 @@ def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
     reason = ""
     if scheduled is not None:
         reason = scheduled.word("reason") or ""
-    kept_out = "are held (scheduling gates)" if spec.children("schedulingGates") else ""
+    kept_out = ""
+    if spec.children("schedulingGates"):
+        kept_out = "are held (scheduling gates)"
     return _Pod(row.place, name, job, created, start, node, num_gpus, row, kept_out, reason)
-
-
-def _job_of_pod(metadata: JsonRow) -> str | None:
-    """Return the namespace and the name of the job that the labels of a pod state; None without these labels."""
-    labels = metadata.child("labels")
-    namespace = metadata.word("namespace")
-    name = _first_label(labels, JOB_LABELS)
-    if name is None or not namespace:
-        return name
-    return f"{namespace}/{name}"
-
-
-def _first_label(labels: JsonRow, names: Sequence[str]) -> str | None:
-    """Return the value of the first of some labels that an object has; None if it has none of them."""
-    for name in names:
-        if labels.has(name):
-            return labels.text(name)
-    return None
 
 
 def _condition(status: JsonRow, kind: str) -> JsonRow | None:
@@ -138,21 +130,17 @@ def _condition(status: JsonRow, kind: str) -> JsonRow | None:
     return None
 
 
-def _priority(spec: JsonRow) -> float | None:
-    """Return the priority of an object; None without it."""
-    if not spec.has("priority"):
-        return None
-    return spec.within("priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
-
-
 def _jobs(pods: Sequence[_Pod]) -> Iterator[QueuedJob]:
     """Yield the jobs of pods. The waiting pods of a job that runs already are a waiting job of their own."""
-    by_job = defaultdict[tuple[str, bool], list[_Pod]](list)
+    pods_by_job = defaultdict[tuple[str, bool], list[_Pod]](list)  # by the job and whether the pods run
     for pod in pods:
-        by_job[pod.job, pod.start is not None].append(pod)
-    for (name, is_running), of_job in by_job.items():
-        further = not is_running and (name, True) in by_job
-        yield _job(f"{name}+" if further else name, of_job)
+        pods_by_job[pod.job, pod.start is not None].append(pod)
+    for (name, is_running), pods_of_job in pods_by_job.items():
+        is_rest = not is_running and (name, True) in pods_by_job
+        job_name = name
+        if is_rest:  # the name of a job is unique in a queue
+            job_name = f"{name}+"
+        yield _job(job_name, pods_of_job)
 
 
 def _job(name: str, pods: Sequence[_Pod]) -> QueuedJob:
@@ -172,10 +160,10 @@ def _job(name: str, pods: Sequence[_Pod]) -> QueuedJob:
         tenant=metadata.word("namespace"),
         job_name=owner_of(metadata),
         qos=spec.word("priorityClassName"),
-        priority=_priority(spec),
-        time_limit=_limit(spec, "activeDeadlineSeconds"),
+        priority=priority_of(spec),
+        time_limit=spec.optional_within("activeDeadlineSeconds", 1, MOST_SECONDS),
         gpus_per_task=gpus_together(pod.num_gpus for pod in pods),
-        gpu_type=_first_label(node_labels, KUBERNETES_TYPES),
+        gpu_type=first_label(node_labels, KUBERNETES_TYPES),
         reason=first.reason,
         kept_out=first.kept_out,
     )
@@ -189,13 +177,6 @@ def _placement(pods: Sequence[_Pod]) -> tuple[tuple[str, int], ...]:
             return ()
         gpus[pod.node] += int(pod.num_gpus)
     return tuple(gpus.items())
-
-
-def _limit(spec: JsonRow, key: str) -> float | None:
-    """Return the time limit of an object [s]; None without it."""
-    if not spec.has(key):
-        return None
-    return spec.within(key, 1, MOST_SECONDS)
 
 
 def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
@@ -230,6 +211,12 @@ def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
         started = max(created, instant(admitted, "lastTransitionTime"))
     elif waiting is not None:
         reason = waiting.word("reason") or ""
+    partitions: tuple[str, ...] = ()
+    if queue is not None:
+        partitions = (queue,)
+    kept_out = ""
+    if spec.values.get("active") is False:
+        kept_out = "are held (spec.active is false)"
     return QueuedJob(
         place=row.place,
         name=name_with_namespace(metadata),
@@ -237,13 +224,13 @@ def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
         num_gpus=num_gpus,
         started=started,
         tenant=metadata.word("namespace"),
-        partitions=() if queue is None else (queue,),
+        partitions=partitions,
         job_name=owner_of(metadata),
         qos=spec.word("priorityClassName"),
-        priority=_priority(spec),
-        time_limit=_limit(spec, TIME_LIMIT),
+        priority=priority_of(spec),
+        time_limit=spec.optional_within(TIME_LIMIT, 1, MOST_SECONDS),
         gpus_per_task=asked.gpus_per_task(ONLY_GPUS),
         gpu_type=asked.flavor,
         reason=reason,
-        kept_out="are held (spec.active is false)" if spec.values.get("active") is False else "",
+        kept_out=kept_out,
     )

@@ -83,8 +83,9 @@ def _in_json(path: Path, unit: str) -> Iterator[SiteNode]:
             yield _kubernetes_node(row, unit)
         return
     try:
+        # A list, because a file without the key shows it only at its end.
         nodes = [_slurm_node(row, unit) for row in json_rows(path, "nodes", None)]
-    except BadRowError:
+    except BadRowError:  # a kind of InvalidInputError, about a row of the list
         raise
     except InvalidInputError as error:
         if "no list 'nodes'" not in str(error):
@@ -112,24 +113,27 @@ def _slurm_node(row: JsonRow, unit: str) -> SiteNode:
     states = [*_words(row, "state"), *_words(row, "state_flags")]
     gres = row.word("gres") or ""
     tres = row.word("tres") or ""
-    cpus = row.count("cpus") if row.has("cpus") else 0
-    gpus, gpu_type = _gpus_of(gres, tres)
+    cpus = row.optional_count("cpus") or 0
+    number, gpu_type = _gpus_of(gres, tres)
+    if unit == CPU:
+        number = cpus
     partitions = row.values.get("partitions") or []
     if not isinstance(partitions, list) or not all(isinstance(name, str) for name in partitions):
         raise row.error("partitions", "a list of names")
-    return SiteNode(row.text("name"), cpus if unit == CPU else gpus, gpu_type, tuple(partitions), _why_out(states))
+    return SiteNode(row.text("name"), number, gpu_type, tuple(partitions), _why_out(states))
 
 
 def _of_sinfo(row: JsonRow, unit: str) -> Iterator[SiteNode]:
     """Yield the nodes of one line of `sinfo --json` since Slurm 23.02, which has equal nodes of one partition."""
     states = _words(row.child("node"), "state")
-    gpus, gpu_type = _gpus_of(row.child("gres").word("total") or "", "")
+    number, gpu_type = _gpus_of(row.child("gres").word("total") or "", "")
     cpus = row.child("cpus")
-    number = gpus
     if unit == CPU:
-        number = cpus.count("maximum") if cpus.has("maximum") else 0
+        number = cpus.optional_count("maximum") or 0
     partition = row.child("partition").word("name")
-    partitions = () if partition is None else (partition,)
+    partitions: tuple[str, ...] = ()
+    if partition is not None:
+        partitions = (partition,)
     names = row.child("nodes").values.get("nodes")
     if not isinstance(names, list):
         raise row.error("nodes", "an object with the list of nodes")
@@ -153,7 +157,7 @@ def _gpus_of(gres: str, tres: str) -> tuple[int, str]:
     """Return the GPUs of a node and their type, several with bars between them, from its lists of resources."""
     typed = dict[str, int]()
     untyped = 0
-    if gres in ("(null)", "N/A"):
+    if gres in ("(null)", "N/A"):  # Slurm's words for nothing
         gres = ""
     for name, number in GRES_GPU.findall(gres):
         if name:
@@ -192,16 +196,18 @@ def _of_record(path: Path, line: int, record: str, unit: str) -> SiteNode:
     """Return the node of one record."""
     values = dict[str, str]()
     for key, value in PAIR.findall(record):
-        values.setdefault(key, value)
+        values.setdefault(key, value)  # a text at the end, like a comment, may have pairs too
     row = LogRow(path, line, values)
     name = row.name("NodeName")
     if not row.has("State"):
         raise bad_line(path, line, f"node {name} has no State; give the output of scontrol show nodes as a whole")
-    gpus, gpu_type = _gpus_of(values.get("Gres", ""), values.get("CfgTRES", ""))
-    cpus = row.count("CPUTot") if row.has("CPUTot") else 0
+    number, gpu_type = _gpus_of(values.get("Gres", ""), values.get("CfgTRES", ""))
+    cpus = row.optional_count("CPUTot") or 0
+    if unit == CPU:
+        number = cpus
     states = values["State"].lower().split("+")
     partitions = tuple(filter(None, values.get("Partitions", "").split(",")))
-    return SiteNode(name, cpus if unit == CPU else gpus, gpu_type, partitions, _why_out(states))
+    return SiteNode(name, number, gpu_type, partitions, _why_out(states))
 
 
 NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "HOSTNAME")
@@ -225,10 +231,12 @@ def _rows(path: Path, unit: str) -> Iterator[SiteNode]:
     names = next((column for column in NODE_COLUMNS if column in header), None)
     if names is None:
         raise bad_line(path, first_line, f"this is not a list of nodes: it lacks a column NODELIST; {ADVICE}")
-    needed = "CPUS" if unit == CPU else "GRES"
-    missing = [column for column in ("STATE", needed) if column not in header]
-    if missing:
-        raise bad_line(path, first_line, f"the list has no column {missing[0]}; {ADVICE}")
+    needed = ["STATE", "GRES"]
+    if unit == CPU:
+        needed = ["STATE", "CPUS"]
+    for column in needed:
+        if column not in header:
+            raise bad_line(path, first_line, f"the list has no column {column}; {ADVICE}")
     for line, text in lines:
         if isinstance(text, BadRowError):
             raise text
@@ -257,7 +265,9 @@ def _of_row(row: LogRow, names: str, unit: str) -> Iterator[SiteNode]:
     if unit == CPU:
         number = row.count("CPUS")
     partition = row.values.get("PARTITION", "").rstrip("*")  # the star marks the default partition
-    partitions = (partition,) if partition else ()
+    partitions: tuple[str, ...] = ()
+    if partition:
+        partitions = (partition,)
     out = _why_out([row.values["STATE"].lower()])
     for name in nodes:
         yield SiteNode(name, number, gpu_type, partitions, out)
@@ -287,7 +297,9 @@ def _kubernetes_node(row: JsonRow, unit: str) -> SiteNode:
     metadata = row.child("metadata")
     spec = row.child("spec")
     status = row.child("status")
-    amounts = status.child("allocatable" if status.has("allocatable") else "capacity")
+    amounts = status.child("capacity")
+    if status.has("allocatable"):  # without what the system of the node keeps
+        amounts = status.child("allocatable")
     resources = Resources.of(amounts)
     if unit == CPU:
         number = int(resources.cpus or 0)

@@ -29,8 +29,9 @@ class NodeGroup(NamedTuple):
         setting: dict[str, Any] = {"nodes": len(self.nodes), "gpus": self.gpus}
         if self.gpu_type:
             (gpu,) = types_in(self.gpu_type)
-            figures = gpu_settings(gpu)
-            setting["type"] = figures if isinstance(figures, str) else {"name": gpu.name}
+            setting["type"] = gpu_settings(gpu)
+            if not isinstance(setting["type"], str):  # figures are unknown, so the name has to suffice
+                setting["type"] = {"name": gpu.name}
         if self.partitions:
             setting["partitions"] = list(self.partitions)
         return setting
@@ -90,14 +91,18 @@ def read_nodes(path: Path, unit: str = GPU) -> NodeList:
 
 def node_list(source: str, nodes: Iterable[SiteNode], unit: str = GPU) -> NodeList:
     """Return nodes as groups of equal nodes, in the order of their first nodes. Raise InvalidInputError without any."""
-    word = "CPUs" if unit == CPU else "GPUs"
+    word = "GPUs"
+    without_any = NO_GPUS
+    if unit == CPU:
+        word = "CPUs"
+        without_any = "without CPUs"
     taking = list[SiteNode]()  # nodes that take jobs
     left_out = dict[str, list[str]]()
     nodes = list(nodes)
     has_partitions = any(node.partitions for node in nodes)
     for node in nodes:
         if not node.gpus:
-            left_out.setdefault(NO_GPUS if unit == GPU else "without CPUs", []).append(node.name)
+            left_out.setdefault(without_any, []).append(node.name)
         elif has_partitions and not node.partitions:
             left_out.setdefault("in no partition", []).append(node.name)
         elif node.out:
@@ -106,26 +111,35 @@ def node_list(source: str, nodes: Iterable[SiteNode], unit: str = GPU) -> NodeLi
             taking.append(node)
     if not taking:
         reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
-        advice = ", or count CPUs with --unit cpus" if list(left_out) == [NO_GPUS] else ""
-        raise InvalidInputError(f"{source}: no node with {word} takes jobs ({reasons}); give the list of other nodes"
-                                f"{advice}")  # fmt: skip
+        advice = "give the list of other nodes"
+        if list(left_out) == [NO_GPUS]:
+            advice += ", or count CPUs with --unit cpus"
+        raise InvalidInputError(f"{source}: no node with {word} takes jobs ({reasons}); {advice}")
     notes = []
     typeless = [node.name for node in taking if not _type_of(node)]
+    # All nodes have types or none: a cluster cannot have a type for some of its nodes only.
     has_types = not typeless and unit == GPU
     if typeless and len(typeless) < len(taking):
         notes.append(f"types left out: {len(typeless)} of {len(taking)} nodes state no GPU type, like {typeless[0]}")
-    names = dict[tuple[int, str, tuple[str, ...]], list[str]]()
+    names_by_kind = dict[tuple[int, str, tuple[str, ...]], list[str]]()
     for node in taking:
-        kind = (node.gpus, _type_of(node) if has_types else "", node.partitions)
-        names.setdefault(kind, []).append(node.name)
-    groups = tuple(NodeGroup(tuple(of_kind), *kind) for kind, of_kind in names.items())
-    return NodeList(source, word, groups, left_out, tuple(notes))
+        gpu_type = ""
+        if has_types:
+            gpu_type = _type_of(node)
+        kind = (node.gpus, gpu_type, node.partitions)
+        names_by_kind.setdefault(kind, []).append(node.name)
+    groups = []
+    for (gpus, gpu_type, partitions), names in names_by_kind.items():
+        groups.append(NodeGroup(tuple(names), gpus, gpu_type, partitions))
+    return NodeList(source, word, tuple(groups), left_out, tuple(notes))
 
 
 def _type_of(node: SiteNode) -> str:
     """Return the name of the GPU type of a node; "" if it is not stated, or the node has several."""
     types = types_in(node.gpu_type)
-    return types[0].name if len(types) == 1 else ""
+    if len(types) != 1:
+        return ""
+    return types[0].name
 
 
 def cluster_setting(nodes: NodeList) -> dict[str, Any]:
@@ -157,8 +171,11 @@ def cluster_yaml(nodes: NodeList) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_COMMENTED} more" if len(names) > MOST_COMMENTED else ""
-    return ", ".join(names[:MOST_COMMENTED]) + more
+    """Return the first names of nodes, and the number of the others."""
+    words = ", ".join(names[:MOST_COMMENTED])
+    if len(names) > MOST_COMMENTED:
+        words += f" and {len(names) - MOST_COMMENTED} more"
+    return words
 
 
 def _flow(value: object) -> str:

@@ -66,7 +66,10 @@ def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
     `zone` is the zone of local times. `time` is that of the state [s since 1970-01-01 UTC]; without it, the file says.
     Raise InvalidInputError if the file lacks a needed column, or a value is invalid.
     """
-    rows = list(_rows_of_json(path) if is_json(path) else _rows_of_text(path, zone))
+    if is_json(path):
+        rows = list(_rows_of_json(path))
+    else:
+        rows = list(_rows_of_text(path, zone))
     moment, time_from = _time_of(path, rows, time)
     jobs = list[QueuedJob]()
     left_out = Counter[str]()
@@ -124,9 +127,10 @@ def _rows_of_text(path: Path, zone: tzinfo) -> Iterator[LogRow]:
 
 def _cells(text: str, separator: str | None, number: int) -> list[str]:
     """Return the cells of a line. Without a separator, blanks separate them, and the last cell may have blanks."""
-    if separator is None:
-        return text.split(None, number - 1) if number else text.split()
-    return [cell.strip() for cell in text.split(separator)]
+    if separator is not None:
+        return [cell.strip() for cell in text.split(separator)]
+    most_splits = number - 1
+    return text.split(None, most_splits)  # without a limit for the number 0 of unknown columns
 
 
 def _without_nothing(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -168,14 +172,16 @@ def _rows_of_json(path: Path) -> Iterator[LogRow]:
     """Yield the jobs of `squeue --json` as rows of squeue's text."""
     for row in json_rows(path, "jobs", None):
         cells = {column: _scalar_of(row, key) for column, key in KEYS.items()}
-        limit = _scalar_of(row, "time_limit")
+        limit = _scalar_of(row, "time_limit")  # in minutes, or a word
         cells |= {
             "JOBID": _id_of(row),
             "STATE": _state_of(row),
-            "TIME_LIMIT": f"{limit}:00" if limit.isdecimal() else "",
+            "TIME_LIMIT": "",
             "ARRAY_LIMIT": _scalar_of(row, "array_max_tasks"),
             "GRES_DETAIL": ";".join(_texts(row, "gres_detail")),
         }
+        if limit.isdecimal():
+            cells["TIME_LIMIT"] = f"{limit}:00"
         yield _JsonCells(path, row.line, _without_nothing(cells.items()))
 
 
@@ -294,8 +300,8 @@ def _entry(row: LogRow, column: str) -> tuple[int, str | None]:
     untyped = 0
     for text in row.values.get(column, "").split(","):
         entry = text.strip().removeprefix("gres:").removeprefix("gres/")
-        match = GRES.fullmatch(entry) if entry.startswith("gpu") else None
-        if match is None:
+        match = GRES.fullmatch(entry)
+        if match is None or not entry.startswith("gpu"):
             continue
         number = int(match[2] or 1)
         if match[1]:
@@ -397,7 +403,8 @@ def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
     if nodes is None:
         raise row.error("NODELIST", "a list of nodes like a[01-04],b1")
     placement = _placement(row, gpus, nodes)
-    return job._replace(submitted=submitted, started=min(start, now), placement=placement, num_nodes=gpus.num_nodes)
+    started = min(start, now)  # the clocks of the nodes may differ by seconds
+    return job._replace(submitted=submitted, started=started, placement=placement, num_nodes=gpus.num_nodes)
 
 
 def _placement(row: LogRow, gpus: _Gpus, nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -407,9 +414,9 @@ def _placement(row: LogRow, gpus: _Gpus, nodes: Sequence[str]) -> tuple[tuple[st
     """
     if not nodes:
         return ()
-    stated = [_gpus_in(text) for text in row.values.get("GRES_DETAIL", "").split(";") if text]
-    if len(stated) == len(nodes) and sum(stated) == gpus.number:
-        return tuple((node, number) for node, number in zip(nodes, stated, strict=True) if number)
+    gpus_of_nodes = [_gpus_in(text) for text in row.values.get("GRES_DETAIL", "").split(";") if text]
+    if len(gpus_of_nodes) == len(nodes) and sum(gpus_of_nodes) == gpus.number:
+        return tuple((node, number) for node, number in zip(nodes, gpus_of_nodes, strict=True) if number)
     if gpus.number % len(nodes) == 0:
         gpus_per_node = gpus.number // len(nodes)
         return tuple((node, gpus_per_node) for node in nodes)
@@ -454,9 +461,11 @@ def _pending(row: LogRow, gpus: _Gpus, now: float, notes: Counter[str]) -> Itera
     names = [f"{array}_{task}" for task in tasks[:MOST_TASKS]]
     for index, task in enumerate(names):
         after = list(job.after)
-        if limit:
-            # The first tasks wait for running tasks of the array. Each later task waits for the task `limit` before it.
-            after.append(f"{array}_*{limit}" if index < limit else names[index - limit])
+        # The first tasks wait for running tasks of the array. Each later task waits for the task `limit` before it.
+        if limit and index < limit:
+            after.append(f"{array}_*{limit}")
+        elif limit:
+            after.append(names[index - limit])
         yield job._replace(name=task, after=tuple(after))
 
 
@@ -471,9 +480,10 @@ def _tasks(text: str) -> tuple[list[str], int | None]:
         bounds, _, step_text = part.partition(":")
         first, _, last = bounds.partition("-")
         last = last or first
-        if first.isdecimal() and last.isdecimal():
-            step = int(step_text) if step_text.isdecimal() else 1
-            tasks += map(str, range(int(first), int(last) + 1, step))
+        if not first.isdecimal() or not last.isdecimal():
+            continue
+        step = int(step_text) if step_text.isdecimal() else 1
+        tasks += map(str, range(int(first), int(last) + 1, step))
     limit = int(limit_text) if limit_text.isdecimal() else None
     return tasks, limit
 

@@ -15,7 +15,7 @@ from polluxsim.common.files import atomic_write
 from polluxsim.run.configurations import import_from_here
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import page, write_reports
-from polluxsim.studies.arena.playing import ArenaPlace, Played, default_policies, play, read_suite
+from polluxsim.studies.arena.playing import ArenaPlace, Played, Player, default_policies, play, read_suite
 from polluxsim.studies.arena.words import as_markdown
 
 
@@ -76,11 +76,17 @@ def arena(request: ArenaRequest) -> Arena:
     import_from_here()  # metrics in a module of the current folder
     folder = Path(request.folder)
     place = ArenaPlace(folder, request.workers, tuple(request.launcher), tuple(request.metrics))
-    played = play(list(request.policies) or default_policies(), suite, place)
+    policies = list(request.policies) or default_policies()
+    played = play(policies, suite, place)
     board = leaderboard(played)
-    arena = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
-    reports = write_reports(played, folder) if request.reports else {}
-    for name, content in {"arena.html": page(board, suite, reports), "arena.md": arena.text}.items():
+    titles = {scenario.name: scenario.title for scenario in suite.scenarios}
+    arena = Arena(board, played, as_markdown(board, titles))
+    reports: dict[Player, str] = {}
+    if request.reports:
+        reports = write_reports(played, folder)  # before the page, which has links to them
+    pages = {"arena.html": page(board, suite, reports), "arena.md": arena.text}
+    # Each file appears as a whole, because a browser may show the page while the next arena writes it.
+    for name, content in pages.items():
         with atomic_write(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     # An open file, because pyarrow takes only names in UTF-8.

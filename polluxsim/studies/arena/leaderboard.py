@@ -113,14 +113,9 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
     num_unserved = {policy: counts.total() for policy, counts in unserved.items()}
     means = {policy: _means(samples, policy, metrics) for policy in unserved}
     best = {name: _best(means, name, metric, num_unserved) for name, metric in metrics.items()}
-    best_at: dict[str, frozenset[str]] = {}
+    best_at = {policy: _best_at(means, best, policy) for policy in means}
     num_best = Counter[str]()  # policies with the best value, by metric
-    for policy, means_of_policy in means.items():
-        names = set()
-        for name, other in best.items():
-            if other and _are_equal(means_of_policy, means[other], name):
-                names.add(name)
-        best_at[policy] = frozenset(names)
+    for names in best_at.values():
         num_best.update(names)
     standings = []
     for policy, means_of_policy in means.items():
@@ -128,21 +123,36 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
             ArenaStanding(
                 policy,
                 means_of_policy,
-                dict(_changes(samples, policy, best)),
-                num_unserved[policy],
-                best_at[policy],
-                frozenset(name for name in best_at[policy] if num_best[name] > 1),
-                unserved[policy],
+                changes=dict(_changes(samples, policy, best)),
+                left=num_unserved[policy],
+                best_at=best_at[policy],
+                tied_at=frozenset(name for name in best_at[policy] if num_best[name] > 1),
+                unserved=unserved[policy],
             )
         )
+    # A policy that left jobs over follows all others: its mean does not count these jobs, and would look too good.
     return sorted(standings, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
+
+
+def _best_at(
+    means: Mapping[str, Mapping[str, Measured]], best: Mapping[str, str | None], policy: str
+) -> frozenset[str]:
+    """Return the metrics of which a policy has the best mean, or an equal one. `best` has the best policies."""
+    names = set()
+    for name, best_policy in best.items():
+        if best_policy and _are_equal(means[policy], means[best_policy], name):
+            names.add(name)
+    return frozenset(names)
 
 
 def _means(samples: Samples, policy: str, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
     """Return the known means of a policy, by metric."""
     means = {}
     for name, metric in metrics.items():
-        low, high = (0.0, 100.0) if metric is SHARE else metric.limits
+        low, high = metric.limits
+        if metric is SHARE:  # its limits are those of a number of jobs
+            low = 0.0
+            high = 100.0
         mean = samples.mean(name, policy, low, high)
         if mean is not None:
             means[name] = mean
@@ -168,11 +178,12 @@ def _best(
     """
     if metric.better == NEITHER:
         return None
-    sign = -1 if metric.better == MORE else 1
     candidates = [policy for policy in means if name in means[policy]]
     if metric is not SHARE:
         # Policies that left jobs over have lower times, because these jobs do not count.
-        candidates = [policy for policy in candidates if not num_unserved[policy]] or candidates
+        with_all_jobs = [policy for policy in candidates if not num_unserved[policy]]
+        candidates = with_all_jobs or candidates
+    sign = -1 if metric.better == MORE else 1
     return min(candidates, key=lambda policy: sign * _value(means[policy], name), default=None)
 
 
@@ -188,7 +199,9 @@ def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> I
 
 def _value(means: Mapping[str, Measured], metric: str) -> float:
     """Return the mean of a metric; ∞ if it is unknown."""
-    return means[metric].estimate.value if metric in means else float("inf")
+    if metric not in means:
+        return float("inf")
+    return means[metric].estimate.value
 
 
 def _overall(standings: Mapping[str, Sequence[ArenaStanding]]) -> tuple[dict[str, float], list[str]]:
@@ -205,16 +218,21 @@ def _overall(standings: Mapping[str, Sequence[ArenaStanding]]) -> tuple[dict[str
             if not standing.left and RANKED in standing.means:
                 served[name][standing.policy] = _value(standing.means, RANKED)
         counts.update(served[name].keys())
+
+    def served_by_all(policies: Sequence[str]) -> list[str]:
+        return [name for name, jcts in served.items() if jcts.keys() >= set(policies)]
+
     ranked = [policy for policy, _ in counts.most_common()]
-    compared = [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]
+    compared = served_by_all(ranked)
     while ranked and not compared:
-        ranked.pop()
-        compared = [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]
+        ranked.pop()  # the last one served every job in the fewest scenarios
+        compared = served_by_all(ranked)
     values = {}
     for policy in ranked:
         values[policy] = [served[name][policy] for name in compared]
     ratios = ratios_to_best(values)
-    return dict(sorted(ratios.items(), key=lambda item: item[1])), compared
+    best_first = sorted(ratios.items(), key=lambda item: item[1])
+    return dict(best_first), compared
 
 
 def ratios_to_best(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -223,9 +241,10 @@ def ratios_to_best(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
     >>> ratios_to_best({"fifo": [4.0, 4.0], "srtf": [4.0, 1.0]})
     {'fifo': 2.0, 'srtf': 1.0}
     """
-    best = list(map(min, zip(*values.values(), strict=True)))
+    best = list(map(min, zip(*values.values(), strict=True)))  # by scenario
     ratios = {}
     for policy, values_of_policy in values.items():
+        # Geometric means of ratios rank the policies in the same way whatever the ratios are relative to.
         logs = [log(value / smallest) for value, smallest in zip(values_of_policy, best, strict=True)]
         ratios[policy] = exp(sum(logs) / len(best))
     return ratios
@@ -236,13 +255,15 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Aren
     wins: dict[tuple[str, str], tuple[str, float]] = {}  # the clearest scenario and its change, by winner and loser
     for name, standings_here in standings.items():
         policies = [standing.policy for standing in standings_here if not standing.left]
+        # The standings begin with the best, so the first policy of a pair is the winner.
         for winner, loser in combinations(policies, 2):
             change = samples[name].change(RANKED, winner, loser)
             if change is None or not change.is_real:
                 continue
             if change_text(change.estimate.value).startswith("±"):  # below the printed digits
                 continue
-            if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
+            clearest = wins.get((winner, loser), ("", 0.0))[1]
+            if change.estimate.value < clearest:
                 wins[winner, loser] = (name, change.estimate.value)
     flips = []
     for (first, second), first_wins in wins.items():
@@ -250,6 +271,7 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Aren
         # Each pair once
         if first < second and second_wins is not None:
             flips.append(Flip(first, second, first_wins, second_wins))
+    # A flip is as clear as the smaller one of its two changes, which is the one closer to 0.
     return sorted(flips, key=lambda flip: max(flip.first_wins[1], flip.second_wins[1]))
 
 
@@ -280,15 +302,22 @@ def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
     for player, why in board.absent.items():
         rows.append({"scenario": player.scenario, "policy": player.policy, "absent": why})
     frame = pd.DataFrame(rows)
-    return frame if "absent" in frame else frame.assign(absent=None)
+    if "absent" not in frame:
+        frame = frame.assign(absent=None)  # all tables have the same columns, so that they can be joined
+    return frame
 
 
-def _rank(one: ArenaStanding, found: Sequence[ArenaStanding]) -> int:
-    """Return the place of a policy, from 1. Policies with equal mean JCTs share the first place."""
-    return 1 + next(place for place, other in enumerate(found) if is_as_good(one, other))
+def _rank(one: ArenaStanding, standings: Sequence[ArenaStanding]) -> int:
+    """Return the place of a policy among the policies of a scenario, from 1.
+
+    Policies with equal mean JCTs share the first one of their places.
+    """
+    first_equal = next(index for index, other in enumerate(standings) if is_as_good(one, other))
+    return 1 + first_equal
 
 
 def _change(change: Measured | None) -> dict[str, object]:
+    """Return the columns of a change against the best policy; empty without one."""
     parts = ("change", "change_low", "change_high", "is_real")
     if change is None:
         return dict.fromkeys(parts)

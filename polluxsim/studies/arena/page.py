@@ -131,8 +131,10 @@ def _heat(one: ArenaStanding | None, name: str, link: str) -> HeatCell:
         title += f", {words}"
     if one.left:
         return HeatCell("not all jobs", 0.0, f"{title}; {one.not_served}", link)
+    if RANKED in one.tied_at:
+        return HeatCell("tied", 0.0, title, link)
     if RANKED in one.best_at:
-        return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, title, link)
+        return HeatCell("best", 0.0, title, link)
     change = one.changes.get(RANKED)
     if change is None:
         return HeatCell("–", 0.0, title, link)
@@ -140,7 +142,9 @@ def _heat(one: ArenaStanding | None, name: str, link: str) -> HeatCell:
     text = change_text(share)
     if not change.is_real:
         text = f"≈ {text}"
-    return HeatCell(text, round(100 * min(max(share, 0.0) / FULL_HEAT, 1.0), 1), title, link)
+    # By chance, the change may be below 0, because it is over pairs of seeds and the best mean is over all seeds.
+    heat = min(max(share, 0.0) / FULL_HEAT, 1.0)
+    return HeatCell(text, round(100 * heat, 1), title, link)
 
 
 class Point(NamedTuple):
@@ -167,8 +171,10 @@ def trades(board: Leaderboard) -> list[Trade]:
     """Return charts of the average JCT against other metrics: geometric means over the scenarios of the ranking."""
     charts = []
     for metric in ("p99_fairness", "gpu_hours"):
-        ratios = {policy: (board.overall[policy], ratio) for policy, ratio in _ratios(board, metric).items()}
-        if len(ratios) > 1:
+        ratios = {}
+        for policy, ratio in _ratios(board, metric).items():
+            ratios[policy] = (board.overall[policy], ratio)
+        if len(ratios) > 1:  # a single policy is the best, and trades nothing
             charts.append(_trade(board.metrics[metric].title, ratios))
     return charts
 
@@ -194,17 +200,17 @@ def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
     y_end = _end_of_axis([y for _, y in ratios.values()])
     colours = dict(zip(ratios, looks(list(ratios)), strict=True))
     points: list[Point] = []
+    # From the bottom up, because the name of a point moves above the names that are there already.
     for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
-        left = _along(x, x_end)
-        top = SIDE - _along(y, y_end)
+        x_pixels = _along(x, x_end)
+        y_pixels = SIDE - _along(y, y_end)  # pixels count from the top
+        name_height = _free_height(points, x_pixels, y_pixels)
         is_best = not any(_is_dominated((x, y), other) for other in ratios.values())
-        points.append(
-            Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best)
-        )
-    shares = [part / STEPS_OF_TRADES for part in range(STEPS_OF_TRADES + 1)]
+        points.append(Point(policy, x_pixels, y_pixels, name_height, on_page(colours[policy].color), is_best))
     x_ticks = []
     y_ticks = []
-    for share in shares:
+    for step in range(STEPS_OF_TRADES + 1):
+        share = step / STEPS_OF_TRADES
         x = 1 + share * (x_end - 1)
         x_ticks.append((_along(x, x_end), f"×{x:.2f}"))
         y = 1 + share * (y_end - 1)
@@ -222,14 +228,16 @@ def _end_of_axis(ratios: Sequence[float]) -> float:
 
 def _along(value: float, end: float) -> float:
     """Return the place of a ratio along an axis from 1 to `end` [pixels]; larger ratios are at the end."""
-    return round(MARGIN + (min(value, end) - 1) / (end - 1) * (SIDE - 2 * MARGIN), 1)
+    share = (min(value, end) - 1) / (end - 1)
+    return round(MARGIN + share * (SIDE - 2 * MARGIN), 1)
 
 
 def _free_height(points: Sequence[Point], x: float, y: float) -> float:
     """Return the height of the name of a point at x and y [pixels]: above the names of other points."""
-    height = y + 4
-    near = sorted((point.text_y for point in points if abs(point.x - x) < WIDTH_OF_TEXT), reverse=True)
-    for taken in near:
+    height = y + 4  # the name is beside the point, with its middle at the height of the point
+    taken_heights = [point.text_y for point in points if abs(point.x - x) < WIDTH_OF_TEXT]
+    # From the bottom up: a name that moves above another one may then cover the next one.
+    for taken in sorted(taken_heights, reverse=True):
         if abs(taken - height) < LINE_OF_TEXT:
             height = taken - LINE_OF_TEXT
     return round(height, 1)
@@ -242,14 +250,23 @@ def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = MappingProxyType({})) -> str:
     """Return an arena as one HTML file that needs no network and no script. `reports` is as for `heat_map`."""
-    names = titles_of(board)
+    policy_titles = titles_of(board)
     board = titled(board)
-    reports = {Player(names[policy], scenario): address for (policy, scenario), address in reports.items()}
-    titles = {scenario.name: scenario.title for scenario in suite.scenarios}
-    panels = [_panel(name, titles[name], found, list(board.metrics)) for name, found in board.standings.items()]
+    # The board has titles of policies from here on, so the reports need them too.
+    reports = {Player(policy_titles[policy], scenario): address for (policy, scenario), address in reports.items()}
+    scenario_titles = {scenario.name: scenario.title for scenario in suite.scenarios}
+    panels = []
+    for scenario, standings in board.standings.items():
+        panels.append(_panel(scenario, scenario_titles[scenario], standings, list(board.metrics)))
     source = files("polluxsim.studies.arena").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True).from_string(source)
     players = policies_of(board)
+    colours = {}
+    for policy, look in zip(players, looks(players), strict=True):
+        colours[policy] = on_page(look.color)
+    cell_words = "A cell leads to the scenario's table."
+    if reports:
+        cell_words = "A cell leads to the report of its runs."
     return template.render(
         title=f"{len(players)} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {_seeds_in_words(suite)}.",
@@ -260,9 +277,9 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
         panels=panels,
         scenarios=list(board.standings),
         heat=heat_map(board, reports),
-        colours={policy: on_page(look.color) for policy, look in zip(players, looks(players), strict=True)},
+        colours=colours,
         trades=trades(board),
-        cell_words="A cell leads to the report of its runs." if reports else "A cell leads to the scenario's table.",
+        cell_words=cell_words,
         side=SIDE,
         margin=MARGIN,
         name_of=name_of,
@@ -275,36 +292,49 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
 
 
 def _seeds_in_words(suite: Suite) -> str:
-    return "seed" if len(suite.seeds) == 1 else f"{len(suite.seeds)} seeds"
+    """Return the number of seeds, for a sentence with "the same" before it."""
+    if len(suite.seeds) == 1:
+        return "seed"
+    return f"{len(suite.seeds)} seeds"
 
 
 def _panel(name: str, title: str, standings: Sequence[ArenaStanding], compared: Sequence[str]) -> Panel:
     """Return the chart and the table of a scenario."""
     ranked = [standing for standing in standings if RANKED in standing.means]
-    reach = 0.1  # ends of the axis, as shares
-    back = -0.02
-    for standing in ranked:
-        if RANKED in standing.changes:
-            value, low, high = standing.changes[RANKED].estimate
-            reach = max(reach, value if high is None else high)
-            back = min(back, value if low is None else low)
-    reach = min(reach, MOST)
-    back = max(back, LEAST)
+    start, end = _ends_of_changes(ranked)
 
     def place(share: float) -> float:
-        return round(LEFT + (min(max(share, back), reach) - back) / (reach - back) * (RIGHT - LEFT), 1)
+        """Return the place of a change along the axis [pixels]; changes beyond the axis are at its ends."""
+        inside = min(max(share, start), end)
+        return round(LEFT + (inside - start) / (end - start) * (RIGHT - LEFT), 1)
 
     dots = [_dot(standing, ROW * row + 16, place) for row, standing in enumerate(ranked)]
-    step = next(step for step in STEPS if (reach - back) / step <= 7)
-    ticks = []
-    for number in range(int(reach / step) + 1):
-        text = f"+{100 * number * step:.0f} %" if number else "0 %"
-        ticks.append((place(number * step), text))
+    step = next(step for step in STEPS if (end - start) / step <= 7)
+    ticks = [(place(0.0), "0 %")]
+    for number in range(1, int(end / step) + 1):
+        ticks.append((place(number * step), f"+{100 * number * step:.0f} %"))
     metrics = []
     for metric in compared:
         if any(metric in standing.means for standing in standings):
             metrics.append(metric)
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(ranked) + 34)
+
+
+def _ends_of_changes(standings: Sequence[ArenaStanding]) -> tuple[float, float]:
+    """Return the ends of an axis that contains the changes of policies and their intervals, as shares [1].
+
+    The axis contains 0 with some room, so that equal policies have an axis too, and ends at `LEAST` and `MOST`.
+    """
+    end = 0.1
+    start = -0.02
+    for standing in standings:
+        if RANKED in standing.changes:
+            value, low, high = standing.changes[RANKED].estimate
+            if low is None or high is None:  # too few pairs of seeds
+                low = high = value
+            start = min(start, low)
+            end = max(end, high)
+    return max(start, LEAST), min(end, MOST)
 
 
 def _dot(one: ArenaStanding, y: float, place: Callable[[float], float]) -> Dot:
@@ -315,6 +345,6 @@ def _dot(one: ArenaStanding, y: float, place: Callable[[float], float]) -> Dot:
         return Dot(one.policy, place(0.0), None, None, y, "chance", title)
     value, low, high = change.estimate
     kind = "real" if change.is_real else "chance"
-    left = None if low is None else place(low)
-    right = None if high is None else place(high)
-    return Dot(one.policy, place(value), left, right, y, kind, title)
+    x_low = None if low is None else place(low)
+    x_high = None if high is None else place(high)
+    return Dot(one.policy, place(value), x_low, x_high, y, kind, title)

@@ -55,13 +55,16 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
     for word in only:
         if word not in scenarios_of_file:
             raise InvalidConfigError(f"there is no scenario {word!r}, {allowed_among(word, scenarios_of_file)}")
-    count = content["seeds"][name] if seeds is None else seeds
+    count = seeds
+    if count is None:
+        count = int(content["seeds"][name])
     if count < 1:
         raise InvalidConfigError(f"--seeds is {count}, must be a whole number of at least 1")
     scenarios = []
     for key in only or scenarios_of_file:
         entry = scenarios_of_file[key]
-        scenarios.append(ArenaScenario(key, entry["title"], (*entry["overrides"], *entry[name])))
+        overrides = [*entry["overrides"], *entry[name]]  # those of the suite are last, so that they count
+        scenarios.append(ArenaScenario(key, entry["title"], tuple(overrides)))
     return Suite(name, tuple(scenarios), range(1, count + 1))
 
 
@@ -127,9 +130,12 @@ def play(names: Sequence[str], suite: Suite, place: ArenaPlace) -> Played:
             _sweep(plan, place, config_dirs)
         except SweepError as error:
             absent = _absent(plan, error)
+            # No run is to blame, as for a locked folder, or no policy can play, so there is nothing to compare.
             if len(absent) in (0, len(plan)):
                 raise
-            _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
+            # A sweep with a failed run has no table, so the other runs are a sweep of their own.
+            present = {player: runs for player, runs in plan.items() if player not in absent}
+            _sweep(present, place, config_dirs)
     folders = finished_runs(place.folder / RUNS)
     rows = list[dict[str, Any]]()
     metrics = dict[str, Metric]()
@@ -152,9 +158,11 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     if twice:
         raise InvalidConfigError(f"two policies are called {twice[0]!r}; give classes with different names")
     entries = {policy.entry: policy for policy in policies if policy.module is not None}
-    alike = [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]
-    if alike:
-        raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
+    for policy in policies:
+        user_policy = entries.get(policy.entry)
+        # The entry of a user's class replaces the entry of the same name, which another policy here needs.
+        if user_policy is not None and user_policy.module != policy.module:
+            raise InvalidConfigError(f"two policies are called {policy.entry!r}; rename the class of your own")
     for policy in policies:
         with suppress(PolicyError):  # its runs fail and say why
             policy.make()
@@ -173,11 +181,15 @@ def _earlier_entries(folder: Path) -> list[Path]:
 
     Raise InvalidConfigError for other files in the folder: they would take part in all runs, and may be the user's.
     """
-    entries = sorted((folder / "policy").iterdir())
-    written = [path for path in entries if path.is_file() and path.read_bytes().startswith(MARK.encode())]
-    other = sorted({*entries, *folder.iterdir()} - {*written, folder / "policy"})
-    if other:
-        raise InvalidConfigError(f"{other[0]}: not written by an arena; remove it, or give another folder")
+    written = []
+    foreign = [path for path in folder.iterdir() if path != folder / "policy"]
+    for path in sorted((folder / "policy").iterdir()):
+        if path.is_file() and path.read_bytes().startswith(MARK.encode()):
+            written.append(path)
+        else:
+            foreign.append(path)
+    if foreign:
+        raise InvalidConfigError(f"{min(foreign)}: not written by an arena; remove it, or give another folder")
     return written
 
 
@@ -234,9 +246,14 @@ def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> di
     times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]
     row: dict[str, Any] = {"policy": player.policy, "scenario": player.scenario, "seed": seed, "folder": folder.name}
     for name, value in summary.items():
-        row[name] = len(value) if isinstance(value, list) else value  # the number of jobs in place of their names
+        if isinstance(value, list):
+            row[name] = len(value)  # the number of jobs in place of their names
+        else:
+            row[name] = value
     for name, (_, value) in user_values.items():
         row[name] = value
-    row["deadlines_met"] = 100 * summary["deadlines_met"] / deadlines if deadlines else None
+    row["deadlines_met"] = None
+    if deadlines:
+        row["deadlines_met"] = 100 * summary["deadlines_met"] / deadlines
     row["decision_time"] = sum(times) / max(len(times), 1)
     return row

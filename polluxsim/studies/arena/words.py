@@ -26,7 +26,10 @@ ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}  # entries of policies wh
 def name_of(board: Leaderboard, name: str) -> str:
     """Return a metric's title, unit and direction, for a heading."""
     metric = board.metrics[name]
-    return f"{f'{metric.title} [%]' if metric is SHARE else metric.heading}{metric.arrow}"
+    heading = metric.heading
+    if metric is SHARE:  # an arena has shares of the jobs where other tables have numbers of jobs
+        heading = f"{metric.title} [%]"
+    return f"{heading}{metric.arrow}"
 
 
 def verdicts(board: Leaderboard) -> Iterator[str]:
@@ -34,12 +37,14 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
 
     With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal.
     """
+    # Scenarios with the same best policies have one sentence.
     leaders: dict[tuple[str, ...], list[str]] = {}
     for scenario, standings in board.standings.items():
         best = tuple(one.policy for one in standings if is_as_good(one, standings[0]))
         if len(best) > 1 or _is_judged(standings):
             leaders.setdefault(best, []).append(scenario)
-    for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
+    most_scenarios_first = sorted(leaders.items(), key=lambda item: -len(item[1]))
+    for best, scenarios in most_scenarios_first:
         verb = "has" if len(best) == 1 else "are tied for"
         rivals = _not_told_apart(board, scenarios)
         yield f"{listed(_named(best))} {verb} the least {JCT} on {listed(scenarios)}{rivals}."
@@ -78,10 +83,12 @@ def ranking_note(board: Leaderboard) -> str:
     """Return a sentence on the scenarios that the overall ranking covers, and on the policies that it leaves out."""
     if not board.overall:
         return "No ranking: no policy served every job on any scenario."
-    left_out = [policy for policy in policies_of(board) if policy not in board.overall]
-    without = f", without {listed(left_out)}, which did not serve every job on these scenarios" if left_out else ""
     scenarios = listed(board.compared)
-    return f"Geometric means over the scenarios on which every policy served every job ({scenarios}){without}."
+    sentence = f"Geometric means over the scenarios on which every policy served every job ({scenarios})"
+    left_out = [policy for policy in policies_of(board) if policy not in board.overall]
+    if left_out:
+        sentence += f", without {listed(left_out)}, which did not serve every job on these scenarios"
+    return f"{sentence}."
 
 
 def policies_of(board: Leaderboard) -> list[str]:
@@ -98,7 +105,9 @@ def absences(board: Leaderboard) -> Iterator[str]:
     for player, why in board.absent.items():
         reasons.setdefault((player.policy, why), []).append(player.scenario)
     for (policy, why), scenarios in reasons.items():
-        where = "on any scenario" if 1 < len(scenarios) == len(board.standings) else listed(scenarios)
+        where = listed(scenarios)
+        if 1 < len(scenarios) == len(board.standings):
+            where = "on any scenario"
         yield f"{policy} did not play {where}: {why}."
 
 
@@ -117,31 +126,40 @@ def _not_told_apart(board: Leaderboard, scenarios: Sequence[str]) -> str:
     """Return the end of a sentence with the policies whose difference from the best may be chance, by scenario."""
     phrases = []
     for scenario in scenarios:
-        first, *others = board.standings[scenario]
+        standings = board.standings[scenario]
+        best = standings[0]
         near = []
-        for standing in others:
-            if standing.left or is_as_good(standing, first):
+        for standing in standings[1:]:
+            # A policy that left jobs over has no comparable mean, and an equal one is named as tied.
+            if standing.left or is_as_good(standing, best):
                 continue
             change = standing.changes.get(RANKED)
             if change is not None and change.is_judged and not change.is_real:
                 near.append(standing.policy)
         if near:
             phrases.append(f"on {scenario} from {listed(_named(near))}")
-    return f"; not told apart {listed(phrases)}" if phrases else ""
+    if not phrases:
+        return ""
+    return f"; not told apart {listed(phrases)}"
 
 
 def _flip(flip: Flip) -> str:
     """Return a sentence on two policies that change places."""
-    where, much = flip.first_wins
-    elsewhere, more = flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} {JCT})"
-    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
+    scenario, change = flip.first_wins
+    other_scenario, other_change = flip.second_wins
+    wins = f"{flip.first} beats {flip.second} on {scenario} ({change_text(change)} {JCT})"
+    loses = f"loses to it on {other_scenario} ({flip.second} {change_text(other_change)})"
+    return f"The ranking flips: {wins}, and {loses}."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
     """Return a mean in the unit of its declaration, with three digits or as a whole number; wall-clock times in ms."""
-    value = estimate.value * (1000 if metric in CLOCKS else 1)
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    value = estimate.value
+    if metric in CLOCKS:
+        value *= 1000  # [ms]
+    if value >= 1000:
+        return f"{value:,.0f}"  # three digits would be in the form 1.23e+03
+    return f"{value:.3g}"
 
 
 def change_in_words(one: ArenaStanding, metric: str) -> str:
@@ -152,12 +170,16 @@ def change_in_words(one: ArenaStanding, metric: str) -> str:
     """
     if metric in CLOCKS or metric not in one.means:
         return ""
+    if metric in one.tied_at:
+        return "tied"
     if metric in one.best_at:
-        return "tied" if metric in one.tied_at else "best"
+        return "best"
     change = one.changes.get(metric)
     if change is None:
         return ""
-    return f"{'' if change.is_real else '≈ '}{measured_change(change)}"
+    if not change.is_real:
+        return f"≈ {measured_change(change)}"
+    return measured_change(change)
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
@@ -166,20 +188,32 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     `titles` are the titles of the scenarios by name.
     """
     board = titled(board)
-    ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
-    parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
-    parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
+    ranking = [["policy", f"times the best's {JCT}"]]
+    for policy, ratio in board.overall.items():
+        ranking.append([policy, f"{ratio:.2f}"])
+    parts = [ranking_note(board), "", markdown(ranking), ""]
+    for sentence in (*verdicts(board), *absences(board), *interval_words(board)):
+        parts.append(f"- {sentence}")
     for scenario, standings in board.standings.items():
-        metrics = []
-        for metric in board.metrics:
-            if metric not in CLOCKS and any(metric in standing.means for standing in standings):
-                metrics.append(metric)
-        lines = [[""] + [name_of(board, metric) for metric in metrics]]
-        for standing in standings:
-            name = f"{standing.policy} ({standing.not_served})" if standing.left else standing.policy
-            lines.append([name] + [_cell(standing, metric) for metric in metrics])
-        parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown(lines)]
+        table = markdown(_scenario_rows(board, standings))
+        parts += ["", f"### {scenario}: {titles[scenario]}", "", table]
     return "\n".join(parts) + "\n"
+
+
+def _scenario_rows(board: Leaderboard, standings: Sequence[ArenaStanding]) -> list[list[str]]:
+    """Return the headings and the rows of the table of a scenario, without metrics that no policy has there."""
+    metrics = []
+    for metric in board.metrics:
+        has_values = any(metric in standing.means for standing in standings)
+        if metric not in CLOCKS and has_values:
+            metrics.append(metric)
+    rows = [[""] + [name_of(board, metric) for metric in metrics]]
+    for standing in standings:
+        name = standing.policy
+        if standing.left:
+            name = f"{name} ({standing.not_served})"
+        rows.append([name] + [_cell(standing, metric) for metric in metrics])
+    return rows
 
 
 def _cell(one: ArenaStanding, metric: str) -> str:
@@ -188,7 +222,9 @@ def _cell(one: ArenaStanding, metric: str) -> str:
         return "–"
     mean = mean_in_words(one.means[metric].estimate, metric)
     change = change_in_words(one, metric)
-    return f"{mean}, {change}" if change else mean
+    if not change:
+        return mean
+    return f"{mean}, {change}"
 
 
 def policy_title(label: str) -> str:
@@ -198,9 +234,15 @@ def policy_title(label: str) -> str:
     ['FIFO', 'EASY(overestimate=2)', 'pollux-remaining', 'LAS']
     """
     name, bracket, settings = label.partition("(")
-    classes = {path.rpartition(".")[2] for path in shipped_classes()["policy"]}
-    titles = {kind.lower(): POLICY_NAMES.get(kind, kind) for kind in classes}
-    title = name.upper() if name in ACRONYMS else titles.get(name.replace("-", "").lower(), name)
+    if name in ACRONYMS:
+        title = name.upper()
+    else:
+        # An entry has the name of its class in lower case, with hyphens between the words.
+        titles = {}
+        for path in shipped_classes()["policy"]:
+            class_name = path.rpartition(".")[2]
+            titles[class_name.lower()] = POLICY_NAMES.get(class_name, class_name)
+        title = titles.get(name.replace("-", "").lower(), name)
     return f"{title}{bracket}{settings}"
 
 
@@ -210,7 +252,10 @@ def titles_of(board: Leaderboard) -> dict[str, str]:
     policies.update(player.policy for player in board.absent)
     titles = {policy: policy_title(policy) for policy in policies}
     counts = Counter(titles.values())
-    return {policy: title if counts[title] == 1 else policy for policy, title in titles.items()}
+    for policy, title in titles.items():
+        if counts[title] > 1:
+            titles[policy] = policy
+    return titles
 
 
 def titled(board: Leaderboard) -> Leaderboard:

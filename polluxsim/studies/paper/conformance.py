@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pandas as pd
 from rich.table import Table
@@ -38,8 +39,9 @@ def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experim
     Raise InvalidConfigError if the inputs have no folder of data.
     """
     names = list(other_systems())
-    if inputs.profiles is not None:
-        names += experiment_names() if everything else SHORT_EXPERIMENTS
+    if inputs.profiles is not None:  # Pollux's own numbers are about its own profiles
+        pollux_experiments = experiment_names() if everything else SHORT_EXPERIMENTS
+        names += pollux_experiments
     experiments = []
     for name in names:
         experiment = with_data(read_experiment(name), inputs, everything=everything)
@@ -53,16 +55,21 @@ def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Ex
 
     It has no figures, and no long arms unless `everything`. Raise InvalidConfigError if it needs a folder of data.
     """
-    can_run = [arm for arm in experiment.arms if not arm.data or inputs.own(arm)]
-    arms = tuple(arm for arm in can_run if everything or not arm.is_long)
-    names = {arm.name for arm in arms} | {""}
+    arms = []
+    for arm in experiment.arms:
+        can_run = not arm.data or inputs.own(arm)
+        if can_run and (everything or not arm.is_long):
+            arms.append(arm)
+    names = {arm.name for arm in arms} | {""}  # a value that is no change is against ""
 
     def is_judged(row: Published) -> bool:
         has_data = row.metric not in PER_JOB or job_times_file(experiment, inputs, row.arm) is not None
         is_by_rule = row.by_simulator and row.measured.kind is not RuleKind.NONE
         return is_by_rule and has_data and {row.arm, row.against} <= names
 
-    return replace(experiment, arms=arms, published=tuple(filter(is_judged, experiment.published)), draw=())
+    published = tuple(filter(is_judged, experiment.published))
+    # A conformance is one table over all systems, so its experiments draw nothing.
+    return replace(experiment, arms=tuple(arms), published=published, draw=())
 
 
 def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
@@ -91,14 +98,18 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
         reasons.append(f"pollux: {inputs.data} has no osdi21")
     if everything:
         return reasons
+    # What runs with --all and not without it takes minutes.
     short_arms = set[tuple[str, Arm]]()
     for experiment in conformance_experiments(inputs, everything=False):
         short_arms.update((experiment.name, arm) for arm in experiment.arms)
     for experiment in conformance_experiments(inputs, everything=True):
         long_arms = [arm.name for arm in experiment.arms if (experiment.name, arm) not in short_arms]
-        if long_arms:
-            only = f", {', '.join(long_arms)}" if len(long_arms) < len(experiment.arms) else ""
-            reasons.append(f"{experiment.name}{only}: takes minutes, only --all runs it")
+        if not long_arms:
+            continue
+        subject = experiment.name
+        if len(long_arms) < len(experiment.arms):
+            subject += f", {', '.join(long_arms)}"
+        reasons.append(f"{subject}: takes minutes, only --all runs it")
     return reasons
 
 
@@ -106,7 +117,8 @@ def judged(outcomes: Iterable[ExperimentOutcome]) -> list[tuple[str, PublishedFi
     """Return the finding of each judged number, with the system that it belongs to."""
     rows = []
     for outcome in outcomes:
-        rows += [(outcome.runs.experiment.system, finding) for finding in outcome.findings]
+        system = outcome.runs.experiment.system
+        rows += [(system, finding) for finding in outcome.findings]
     return rows
 
 
@@ -122,9 +134,14 @@ def conformance_cells(system: str, finding: PublishedFinding) -> tuple[str, ...]
     ours = finding.ours
     unit = unit_of([finding])
     published = BOUNDS.get(finding.rule.kind, "") + value_text(row.in_base_units, row, unit)
-    case = f"{row.arm} against {row.against}" if row.against else row.arm
-    value = "–" if ours is None else value_text(ours.estimate.value, row, unit)
-    verdict = "not run" if ours is None else VERDICT_WORDS[finding.verdict.passed]
+    case = row.arm
+    if row.against:
+        case += f" against {row.against}"
+    value = "–"
+    verdict = "not run"
+    if ours is not None:
+        value = value_text(ours.estimate.value, row, unit)
+        verdict = VERDICT_WORDS[finding.verdict.passed]
     return (system, case, row.metric, published, value, difference_text(finding), str(finding.rule), verdict)
 
 
@@ -132,7 +149,8 @@ def conformance_table(rows: Sequence[tuple[str, PublishedFinding]]) -> Table:
     """Return the table for a terminal."""
     table = Table(title="Published numbers of simulators, and ours", title_justify="left")
     for name in CONFORMANCE_COLUMNS:
-        table.add_column(name, justify="right" if name in NUMBERS else "left")
+        side: Literal["left", "right"] = "right" if name in NUMBERS else "left"
+        table.add_column(name, justify=side)
     for system, finding in rows:
         *line, verdict = conformance_cells(system, finding)
         table.add_row(*map(Text, line), Text(verdict, STYLES[finding.verdict.passed]))

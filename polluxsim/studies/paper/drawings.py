@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from math import isfinite
 from typing import NamedTuple
 
@@ -70,15 +71,20 @@ def dumbbell(findings: Sequence[PublishedFinding]) -> Drawing:
     panels: dict[str, list[list[PublishedFinding]]] = {}  # findings by title of the panel, and by quantity
     for group in by_quantity(drawable):
         published = group[0].published
-        title = f"change of {published.metric}" if published.against else published.metric
+        title = published.metric
+        if published.against:
+            title = f"change of {published.metric}"
         panels.setdefault(title, []).append(group)
     heights = [PANEL_HEIGHT + ROW_HEIGHT * len(groups) for groups in panels.values()]
     figure = new_figure(TWO_COLUMNS, sum(heights))
-    all_axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (title, groups) in zip(all_axes, panels.items(), strict=True):
-        unit = unit_of([finding for group in groups for finding in group])
+    axes_of_panels = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, groups) in zip(axes_of_panels, panels.items(), strict=True):
+        unit = unit_of(list(chain.from_iterable(groups)))
         _draw_panel(axes, [_row(group, unit) for group in groups])
-        axes.set_title(title if unit == "1" else f"{title} [{unit}]", loc="left")
+        heading = title
+        if unit != "1":
+            heading += f" [{unit}]"
+        axes.set_title(heading, loc="left")
     kinds = set[str]()
     for finding in findings:
         kinds |= _points([finding], "1").keys()
@@ -115,13 +121,18 @@ def _kind(finding: PublishedFinding) -> str:
     """Return the kind of the published value of a finding, a key of `POINTS`."""
     if finding.rule.kind in BOUNDS:
         return BOUND
-    return SIMULATOR if finding.published.by_simulator else PAPER
+    if finding.published.by_simulator:
+        return SIMULATOR
+    return PAPER
 
 
 def _draw_panel(axes: Axes, rows: Sequence[QuantityRow]) -> None:
     """Draw a panel with a row for each quantity, from the top."""
-    values = [value for row in rows for value in row.points.values()]
-    if min(values) > 0 and max(values) > WIDE * min(values):
+    values = list[float]()
+    for row in rows:
+        values += row.points.values()
+    is_wide = min(values) > 0 and max(values) > WIDE * min(values)
+    if is_wide:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
@@ -138,7 +149,7 @@ def _draw_panel(axes: Axes, rows: Sequence[QuantityRow]) -> None:
             marker, colour, size = POINTS[name]
             axes.plot([value], [y], marker=marker, color=colour, markersize=size, linestyle="None")
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # falling, so that the first row is at the top
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
 
@@ -168,15 +179,16 @@ def jobs_under_contention(runs: Runs) -> Figure | None:
     for finished in runs.made:
         run = finished.read()
         chosen = choose(run, runs.profiles)
-        if chosen is not None:
-            small_jobs = []
-            for record in run.result.job_records:
-                if record.application == SMALL_JOB and record.gpu_seconds:
-                    small_jobs.append(record.job)
-            jobs = [chosen.record.job, *small_jobs[:NUM_SMALL_JOBS]]
-            group = RunGroup("Pollux", "Pollux", (run,))
-            lives, contention = job_life.lives_of([group], jobs, [runs.profiles])
-            return job_life.job_life(lives, contention)
+        if chosen is None:
+            continue
+        jobs = [chosen.record.job]
+        for record in run.result.job_records:
+            is_drawn = record.application == SMALL_JOB and record.gpu_seconds
+            if is_drawn and len(jobs) <= NUM_SMALL_JOBS:
+                jobs.append(record.job)
+        group = RunGroup("Pollux", "Pollux", (run,))
+        lives, contention = job_life.lives_of([group], jobs, [runs.profiles])
+        return job_life.job_life(lives, contention)
     return None
 
 
@@ -184,7 +196,9 @@ def along_the_axis(runs: Runs) -> Figure | None:
     """Draw the average completion time against the experiment's axis."""
     if not runs.made:
         return None
-    axis = LOAD if runs.experiment.axis == "load" else runs.experiment.axis
+    axis = runs.experiment.axis
+    if axis == "load":
+        axis = LOAD  # the number of jobs is a property of an arm, and no setting of its runs
     rows = []
     for run in runs.made:
         info = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
@@ -197,12 +211,16 @@ def along_the_axis(runs: Runs) -> Figure | None:
 
 def fairness_cdf(runs: Runs) -> Figure | None:
     """Draw the distribution of the finish-time fairness."""
-    return distributions.fairness_cdf(runs.groups()) if runs.made else None
+    if not runs.made:
+        return None
+    return distributions.fairness_cdf(runs.groups())
 
 
 def jct_cdf(runs: Runs) -> Figure | None:
     """Draw the distribution of the completion times."""
-    return distributions.jct_cdf(runs.groups()) if runs.made else None
+    if not runs.made:
+        return None
+    return distributions.jct_cdf(runs.groups())
 
 
 def nodes_over_time(runs: Runs) -> Figure:
@@ -241,10 +259,16 @@ def draw(runs: Runs, findings: Sequence[PublishedFinding]) -> dict[str, Figure]:
     """
     figures = {}
     for index, name in enumerate(runs.experiment.draw):
-        figure = _compared(findings) if name == COMPARISON else DRAWINGS[name](runs)
-        if figure is not None:
-            file_name = runs.experiment.name if index == 0 else f"{runs.experiment.name}-{name}"
-            figures[file_name] = figure
+        if name == COMPARISON:
+            figure = _compared(findings)
+        else:
+            figure = DRAWINGS[name](runs)
+        if figure is None:
+            continue
+        file_name = runs.experiment.name
+        if index > 0:
+            file_name += f"-{name}"
+        figures[file_name] = figure
     return figures
 
 
@@ -254,4 +278,6 @@ def _compared(findings: Sequence[PublishedFinding]) -> Figure | None:
     for finding in findings:
         if finding.ours is not None and isfinite(finding.ours.estimate.value):
             finite.append(finding)
-    return dumbbell(finite) if finite else None
+    if not finite:
+        return None
+    return dumbbell(finite)

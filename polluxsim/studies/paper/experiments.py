@@ -43,7 +43,12 @@ class Arm:
     @property
     def data(self) -> list[str]:
         """Return the paths that the experiment needs in the folder of other systems' data."""
-        return list(filter(None, (text.partition(f"={DATA}/")[2] for text in self.overrides)))
+        paths = []
+        for override in self.overrides:
+            path = override.partition(f"={DATA}/")[2]
+            if path:
+                paths.append(path)
+        return paths
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class Experiment:
 def experiment_names() -> list[str]:
     """Return the names of the experiments on the Pollux paper, tables first, then figures."""
     names = _in_group("experiment")
+    # False sorts before True.
     return sorted(names, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
 
@@ -94,7 +100,9 @@ def other_systems() -> list[str]:
 
 def group_of(name: str) -> str:
     """Return the configuration group of an experiment's file."""
-    return OTHERS if name in other_systems() else "experiment"
+    if name in other_systems():
+        return OTHERS
+    return "experiment"
 
 
 def _in_group(group: str) -> list[str]:
@@ -113,12 +121,15 @@ def read_experiment(name: str) -> Experiment:
         meant = did_you_mean(name, choices)
         raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(choices)} and all{meant}")
     section: dict[str, Any] = Composer().reproduced([f"+{group_of(name)}={name}"])
+    # A misspelt setting would otherwise have no effect.
     unknown = sorted(set(section) - set(SETTINGS))
     if unknown:
         raise InvalidConfigError(
             f"{name}.yaml: {REPRODUCE_KEY}.{unknown[0]} is unknown; choose from {', '.join(SETTINGS)}"
         )
     workloads = section.get("workloads")
+    if workloads is not None:
+        workloads = tuple(map(str, workloads))
     axis = section.get("axis") or {}
     return Experiment(
         name,
@@ -128,7 +139,7 @@ def read_experiment(name: str) -> Experiment:
         published=tuple(read_published(shipped("experiments") / group_of(name) / f"{name}.csv")),
         arms=tuple(_arms(section.get("arms") or {}, axis)),
         axis=next(iter(axis), ""),
-        workloads=None if workloads is None else tuple(map(str, workloads)),
+        workloads=workloads,
         own_workload=bool(section.get("own_workload", False)),
         published_runs=section.get("published_runs") or {},
         note=section.get("note", ""),
@@ -149,11 +160,13 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         if key:
             chosen[key] = value
             label = f"{name} {value:g}"
+        # The first settings are of the experiment; all others are overrides of the runs.
         load = float(chosen.pop("load", 1.0))
         request = str(chosen.pop("request", "tuned"))
         largest = chosen.pop("largest_request", None)
         is_long = bool(chosen.pop("long", False))
-        yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
+        overrides = tuple(f"{setting}={value_of_setting}" for setting, value_of_setting in chosen.items())
+        yield Arm(label, load, request, largest, is_long, overrides)
 
 
 class WorkloadSeed(NamedTuple):
@@ -189,12 +202,13 @@ class Inputs:
         return self.profiles is not None and (self.is_measured or not needs_workloads)
 
     def __str__(self) -> str:
-        profiles = "profile cards" if self.profiles is None else str(self.profiles)
-        return f"{profiles}, {'generated workloads' if self.workloads is None else self.workloads}"
+        profiles = self.profiles or "profile cards"
+        workloads = self.workloads or "generated workloads"
+        return f"{profiles}, {workloads}"
 
     def load_profiles(self) -> Mapping[str, Profile]:
-        """Return the profiles, read once."""
-        return _profiles_in(None if self.profiles is None else str(self.profiles))
+        """Return the profiles by application, read once."""
+        return _profiles_in(self.profiles)
 
     def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[WorkloadSeed]:
         """Return the workloads of an arm with their seeds.
@@ -204,18 +218,12 @@ class Inputs:
         the numbers of the published workloads to take, if they are in the folder; None takes all in the folder.
         """
         common = self._profiles()
-        if self.workloads is None:
-            generated = [
-                "workload=philly-like",
-                f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
-                f"workload.tuned={str(arm.request == 'tuned').lower()}",
-            ]
-            if arm.largest_request:
-                generated.append(f"workload.largest_request={arm.largest_request}")
-            return [
-                WorkloadSeed(str(seed), seed, (*common, *generated, f"seed={seed}")) for seed in range(1, seeds + 1)
-            ]
         units = []
+        if self.workloads is None:
+            generated = self._generated(arm)
+            for seed in range(1, seeds + 1):
+                units.append(WorkloadSeed(str(seed), seed, (*common, *generated, f"seed={seed}")))
+            return units
         for number, path in self.files(arm).items():
             if only is not None and number not in only:
                 continue
@@ -223,6 +231,15 @@ class Inputs:
                 overrides = (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}")
                 units.append(WorkloadSeed(number, seed, overrides))
         return units
+
+    def _generated(self, arm: Arm) -> list[str]:
+        """Return the overrides of an arm that choose a generated workload, without its seed."""
+        num_jobs = max(round(arm.load * self.jobs), 1)  # a workload without jobs has no completion times
+        is_tuned = str(arm.request == "tuned").lower()
+        overrides = ["workload=philly-like", f"workload.num_jobs={num_jobs}", f"workload.tuned={is_tuned}"]
+        if arm.largest_request:
+            overrides.append(f"workload.largest_request={arm.largest_request}")
+        return overrides
 
     def own(self, arm: Arm) -> list[WorkloadSeed]:
         """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing.
@@ -241,8 +258,14 @@ class Inputs:
 
         Raise InvalidConfigError if it needs data and the user gave no folder.
         """
-        parts = (text.partition(f"={DATA}/") for text in arm.overrides)
-        return [f"{name}={_quoted(self._in_data(path))}" if mark else name for name, mark, path in parts]
+        overrides = []
+        for override in arm.overrides:
+            setting, mark, path = override.partition(f"={DATA}/")
+            if mark:
+                overrides.append(f"{setting}={_quoted(self._in_data(path))}")
+            else:
+                overrides.append(override)
+        return overrides
 
     def _in_data(self, path: str) -> Path:
         if self.data is None:
@@ -251,16 +274,27 @@ class Inputs:
         return self.data / path
 
     def _profiles(self) -> tuple[str, ...]:
-        return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
+        """Return the override that chooses the user's profiles, if there are any."""
+        if self.profiles is None:
+            return ()
+        return (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
         """Return the published workloads of an arm by number; none without their folder or if it limits requests."""
         if self.workloads is None or arm.largest_request:
             return {}
-        at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
-        folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
-        numbered = {path.stem.removeprefix("workload-"): path for path in folder.glob("workload-*.csv")}
-        return {number: numbered[number] for number in sorted(filter(str.isdecimal, numbered), key=int)}
+        name = "workloads"
+        if arm.request != "tuned":
+            name = f"workloads-{arm.request}"
+        elif arm.load != 1:
+            name = f"workloads-{arm.load:.1f}"
+        path_by_number = {}
+        for path in (self.workloads / name).glob("workload-*.csv"):
+            number = path.stem.removeprefix("workload-")
+            if number.isdecimal():
+                path_by_number[number] = path
+        # In order of the numbers: 10 is after 2, and the order of a folder's files is any.
+        return {number: path_by_number[number] for number in sorted(path_by_number, key=int)}
 
 
 def _quoted(path: Path) -> str:
@@ -268,5 +302,5 @@ def _quoted(path: Path) -> str:
 
 
 @cache
-def _profiles_in(folder: str | None) -> Mapping[str, Profile]:
-    return ProfileFolder(folder).load()
+def _profiles_in(folder: Path | None) -> Mapping[str, Profile]:
+    return ProfileFolder(None if folder is None else str(folder)).load()

@@ -93,9 +93,9 @@ def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
     for record in run.result.job_records:
         if record.application == LARGE_JOB and record.completion_time is not None:
             contention = contention_between(run.result, record.submit_time, record.completion_time)
-            of_job = phases(life_of(run, record, profiles), contention)
-            if len(of_job) == 3:
-                candidates.append(Chosen(record, of_job))
+            phases_of_job = phases(life_of(run, record, profiles), contention)
+            if len(phases_of_job) == 3:
+                candidates.append(Chosen(record, phases_of_job))
     return max(candidates, key=lambda chosen: chosen.phases["A"].length, default=None)
 
 
@@ -109,6 +109,7 @@ def phases(life: Life, contention: StepCurve) -> Mapping[str, Phase]:
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
     curves = (life.gpus, life.batch_size, life.efficiency)
+    # All curves are constant between two of these times.
     edges = np.unique(np.concatenate([curve.edges for curve in (*curves, contention)]))
     starts = edges[:-1]
     lengths = np.diff(edges)
@@ -121,6 +122,7 @@ def phases(life: Life, contention: StepCurve) -> Mapping[str, Phase]:
     masks = {"A": quiet & (starts < first), "B": crowded, "C": quiet & (starts > last)}
     phases_by_name = {}
     for name, mask in masks.items():
+        # Times without GPUs have no batch size and no efficiency, so they count in no phase.
         weights = np.where(mask & (gpus > 0), lengths, 0.0)
         if weights.sum() > 0:
             phases_by_name[name] = Phase(
@@ -218,8 +220,10 @@ def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs)
 def _percentile(values: Array, share: float) -> float:
     """Return a percentile, linear between ranks; infinite if a neighbouring value is infinite."""
     upper = np.percentile(values, share, method="higher")
-    # Larger values, which may be infinite, do not matter.
-    return float(np.percentile(np.minimum(values, upper), share)) if np.isfinite(upper) else np.inf
+    if not np.isfinite(upper):
+        return np.inf
+    # Values above the upper neighbour do not matter. Infinite ones among them would make the interpolation NaN.
+    return float(np.percentile(np.minimum(values, upper), share))
 
 
 def times(jobs: pd.DataFrame) -> dict[str, float]:
@@ -270,9 +274,12 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     restarts = int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
     short = jobs["application"].isin(SHORT)
+    share_in_restarts = 0.0
+    if run_time:
+        share_in_restarts = float(jobs["restart_time"].sum()) / run_time
     values = {
         "time at one placement": run_time / max(restarts + started, 1),
-        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time if run_time else 0.0,
+        "share of run time in restarts": share_in_restarts,
         "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
     if restarts:
@@ -349,17 +356,21 @@ def stages(result: Result) -> list[int]:
 
 
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
+    "adaptation": adaptation,
+    "autoscaling": autoscaling,
+    "best_batch_sizes": best_batch_sizes,
     "completion_times": partial(_of_jobs, times),
     "deadlines": partial(_of_jobs, deadlines_of),
+    "efficiency_by_stage": efficiency_by_stage,
     "fairness": partial(_of_jobs, fairness_of),
+    "fit_errors": fit_errors,
+    "job_times": job_times,
+    "jobs_at_published_times": jobs_at_published_times,
+    "of_profiles": of_profiles,
     "overheads": partial(_of_jobs, overheads_of),
-} | {
-    function.__name__: function
-    for function in (
-        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, job_times,
-        jobs_at_published_times, of_profiles, shares, usage,
-    )
-}  # fmt: skip
+    "shares": shares,
+    "usage": usage,
+}
 """Functions that yield the samples of a measure, by the name of the measure in the file of an experiment."""
 
 

@@ -53,12 +53,16 @@ class VerdictRule(NamedTuple):
     width: float = 0.0  # largest difference, relative or (for points) absolute; 0 if the kind has none [1]
 
     def __str__(self) -> str:
+        """Return the rule as files write it."""
         share = f"{100 * self.width:g} %"
         if self.kind is RuleKind.WITHIN:
             return share
         if self.kind is RuleKind.POINTS:
-            return f"{100 * self.width:g} point{'s' if self.width != 0.01 else ''}"
-        return f"{self.kind} or {share}" if self.width else self.kind.value
+            noun = "point" if self.width == 0.01 else "points"
+            return f"{100 * self.width:g} {noun}"
+        if self.width:
+            return f"{self.kind} or {share}"
+        return self.kind.value
 
 
 class Verdict(NamedTuple):
@@ -93,7 +97,9 @@ class Published:
         return self.metric, self.arm, self.against
 
     def __str__(self) -> str:
-        return f"{self.metric}, {self.arm}" + (f" against {self.against}" if self.against else "")
+        if self.against:
+            return f"{self.metric}, {self.arm} against {self.against}"
+        return f"{self.metric}, {self.arm}"
 
     @property
     def by_simulator(self) -> bool:
@@ -117,10 +123,13 @@ def read_published(path: Path) -> list[Published]:
 
 
 def _published(row: Row) -> Published:
+    """Return the published number of a row."""
     unit = row.text("unit")
     if unit not in UNITS:
         raise row.error("unit", ", ".join(UNITS))
+    # These cells may be empty, which `row.text` refuses.
     texts = {name: str(row.values[name]).strip() for name in ("against", "workloads", "note")}
+    # The digits are those of the text: 0.50 has two decimals, and its number has one.
     decimals = row.text("value").partition(".")[2]
     return Published(
         metric=row.text("metric"),
@@ -143,8 +152,9 @@ def _rule(row: Row, column: str) -> VerdictRule:
         return VerdictRule(RuleKind.POINTS, float(points[1]) / 100)
     match = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
     if match:
+        kind = RuleKind.INTERVAL if match[1] else RuleKind.WITHIN
         width = float(match[2] or 0) / 100
-        return VerdictRule(RuleKind.INTERVAL if match[1] else RuleKind.WITHIN, width)
+        return VerdictRule(kind, width)
     if text in {kind.value for kind in RuleKind} - SHARES:
         return VerdictRule(RuleKind(text))
     words = ", ".join(kind for kind in RuleKind if kind not in SHARES)
@@ -153,35 +163,60 @@ def _rule(row: Row, column: str) -> VerdictRule:
 
 def judge(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
     """Return the verdict on our value by a rule, except for `every job`, which needs the times of all jobs."""
-    value = ours.value
-    bound = published.in_base_units
     match rule.kind:
         case RuleKind.EXACT:
-            tolerance = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
-            is_equal = abs(value - bound) <= tolerance * (1 + ROUNDING)
-            return Verdict("equal" if is_equal else "not equal", is_equal)
+            return _as_exact(ours, published)
         case RuleKind.WITHIN | RuleKind.POINTS:
             return _within(ours, published, rule)
         case RuleKind.INTERVAL:
             return _in_interval(ours, published) or _within(ours, published, rule)
         case RuleKind.ABOVE | RuleKind.BELOW | RuleKind.AT_LEAST | RuleKind.AT_MOST:
-            if abs(value - bound) <= ROUNDING * max(abs(value), abs(bound), ROUNDING):
-                passed = rule.kind in (RuleKind.AT_LEAST, RuleKind.AT_MOST)
-            else:
-                passed = value > bound if rule.kind in (RuleKind.ABOVE, RuleKind.AT_LEAST) else value < bound
-            return Verdict("holds" if passed else "does not hold", passed)
+            return _by_bound(ours, published, rule)
     return NOT_JUDGED
+
+
+def _as_exact(ours: Estimate, published: Published) -> Verdict:
+    """Return the verdict on a value that must round to the published digits."""
+    bound = published.in_base_units
+    half_digit = 0.5 * published.step * UNITS[published.unit]
+    tolerance = max(half_digit, ROUNDING * abs(bound))
+    # A value in the middle between two digits may be published as either of them.
+    if abs(ours.value - bound) <= tolerance * (1 + ROUNDING):
+        return Verdict("equal", True)
+    return Verdict("not equal", False)
+
+
+def _by_bound(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
+    """Return the verdict on a value whose published number is a bound."""
+    value = ours.value
+    bound = published.in_base_units
+    is_at_bound = abs(value - bound) <= ROUNDING * max(abs(value), abs(bound), ROUNDING)
+    if is_at_bound:  # rounding must not decide on which side the value is
+        passed = rule.kind in (RuleKind.AT_LEAST, RuleKind.AT_MOST)
+    elif rule.kind in (RuleKind.ABOVE, RuleKind.AT_LEAST):
+        passed = value > bound
+    else:
+        passed = value < bound
+    words = "holds" if passed else "does not hold"
+    return Verdict(words, passed)
 
 
 def _within(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
     """Return the verdict by the largest difference of a rule."""
     if rule.kind is RuleKind.INTERVAL and not rule.width:
-        return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
+        if ours.low is None:
+            return NOT_JUDGED._replace(words="no interval")
+        return Verdict("outside our interval", False)
     bound = published.in_base_units
-    tolerance = rule.width if rule.kind is RuleKind.POINTS else rule.width * abs(bound)
+    tolerance = rule.width * abs(bound)
+    if rule.kind is RuleKind.POINTS:
+        tolerance = rule.width
     passed = abs(ours.value - bound) <= tolerance
-    width = VerdictRule(RuleKind.WITHIN, rule.width) if rule.kind is RuleKind.INTERVAL else rule
-    return Verdict(f"{'within' if passed else 'outside'} {width}", passed)
+    width = rule
+    if rule.kind is RuleKind.INTERVAL:  # the interval has been tried before, so the sentence is about the share only
+        width = VerdictRule(RuleKind.WITHIN, rule.width)
+    words = "within" if passed else "outside"
+    return Verdict(f"{words} {width}", passed)
 
 
 def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
@@ -191,6 +226,7 @@ def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
     """
     if ours.low is None or ours.high is None or not ours.low <= published.in_base_units <= ours.high:
         return None
+    # An interval around 0 is so wide that it would confirm any small change, in either direction.
     if published.against and ours.low <= 0 <= ours.high:
         return None
     return Verdict("in our interval", True)
@@ -206,7 +242,9 @@ def difference(ours: float, published: Published) -> float:
     bound = published.in_base_units
     if in_points(published):
         return ours - bound
-    return ours / bound - 1 if bound else float("inf")
+    if not bound:
+        return float("inf")
+    return ours / bound - 1
 
 
 EQUAL = "jobs at their published time"
@@ -233,7 +271,11 @@ class PublishedFinding:
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[PublishedFinding]:
     """Judge measured values by published ones; use the rules for measured data if `must_match`."""
-    return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
+    findings = []
+    for row in published:
+        rule = row.measured if must_match else row.embedded
+        findings.append(_finding(samples, row, rule))
+    return findings
 
 
 def _finding(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFinding:
@@ -250,9 +292,13 @@ def _finding(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFi
 
 def _of_every_job(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFinding:
     """Return whether the times of all jobs equal the published ones, over all workloads."""
-    equal, num_known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
-    counted = Measured(Estimate(float(equal), None, None), num_known, "jobs")
-    verdict = Verdict(f"{equal} of {num_known} equal", equal == num_known) if num_known else NOT_JUDGED
+    num_equal = samples.total(EQUAL, row.arm)
+    num_known = samples.total(KNOWN, row.arm)
+    counted = Measured(Estimate(float(num_equal), None, None), num_known, "jobs")
+    verdict = NOT_JUDGED
+    if num_known:
+        verdict = Verdict(f"{num_equal} of {num_known} equal", num_equal == num_known)
+    # The published number is the number of jobs with a published time in the workloads that ran.
     return PublishedFinding(replace(row, value=float(num_known)), counted, rule, verdict)
 
 
@@ -269,7 +315,9 @@ def relative_half_width(finding: PublishedFinding) -> float | None:
         return float("inf")
     if ours.half_width == 0:
         return 0.0
-    return ours.half_width / abs(ours.value) if ours.value else float("inf")
+    if ours.value == 0:
+        return float("inf")  # no number of seeds makes an interval narrow beside a difference of 0
+    return ours.half_width / abs(ours.value)
 
 
 def findings_frame(findings: Sequence[PublishedFinding]) -> pd.DataFrame:
@@ -277,17 +325,29 @@ def findings_frame(findings: Sequence[PublishedFinding]) -> pd.DataFrame:
     return pd.DataFrame([_row(finding) for finding in findings])
 
 
+def _in_unit(value: float | None, unit: str) -> float | None:
+    """Return a value [s, or 1] in a published unit; None without a value."""
+    if value is None:
+        return None
+    return value / UNITS[unit]
+
+
 def _row(finding: PublishedFinding) -> dict[str, object]:
+    """Return the row of a finding, with values in the published unit."""
     row = finding.published
-    ours = finding.ours
-    estimate = ours.estimate if ours else Estimate(float("nan"), None, None)
-    ends = (None if end is None else end / UNITS[row.unit] for end in estimate)
+    estimate = Estimate(float("nan"), None, None)
+    units = ""
+    if finding.ours is not None:
+        estimate = finding.ours.estimate
+        units = f"{finding.ours.num_units} {finding.ours.units}"
     return {
         "metric": row.metric,
         "arm": row.arm,
         "against": row.against,
-        **dict(zip(("ours", "low", "high"), ends, strict=True)),
-        "units": f"{ours.num_units} {ours.units}" if ours else "",
+        "ours": _in_unit(estimate.value, row.unit),
+        "low": _in_unit(estimate.low, row.unit),
+        "high": _in_unit(estimate.high, row.unit),
+        "units": units,
         "published": row.value,
         "unit": row.unit,
         "difference": finding.off,

@@ -51,7 +51,8 @@ def _over(runs: Runs, row: Published) -> Published:
     ran = [runs.workloads(arm) for arm in arms]
     if not row.workloads or not all(ran):
         return row
-    if all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
+    are_published_workloads = all(workload_numbers(row.workloads) == set(workloads) for workloads in ran)
+    if are_published_workloads:
         return row
     means = list[float]()
     for arm, workloads in zip(arms, ran, strict=True):
@@ -61,11 +62,13 @@ def _over(runs: Runs, row: Published) -> Published:
         if len(known_values) == len(values):
             means.append(sum(known_values) / len(known_values))
     are_equal_workloads = len(set(map(frozenset, ran))) == 1
+    # Values of the paper are over its own workloads only, and a change needs both arms on the same ones.
     if not row.by_simulator or len(means) < len(arms) or not are_equal_workloads:
         return replace(row, measured=VerdictRule(RuleKind.NONE), embedded=VerdictRule(RuleKind.NONE))
     value = means[0]
     if row.against:
         value = means[0] / means[1] - 1
+    # The mean has more digits than the published value, so no digit is its last one.
     return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
 
 
@@ -165,7 +168,7 @@ def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float])
     differences = (both["ours"] / both["theirs"] - 1).abs()
     logs = both.map(log)
     correlation = float(logs["ours"].corr(logs["theirs"]))
-    if isnan(correlation):  # all times of a run are equal
+    if isnan(correlation):  # all times of a run are equal, so they do not follow the published ones
         correlation = 0.0
     return values | {
         CORRELATION: correlation,

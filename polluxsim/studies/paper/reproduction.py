@@ -40,7 +40,7 @@ GROWTH = 1.5  # factor by which the number of seeds grows in each step of --unti
 
 
 @dataclass(frozen=True)
-class Request:
+class ReproductionRequest:
     """A request to reproduce experiments."""
 
     inputs: Inputs
@@ -63,10 +63,14 @@ class ExperimentOutcome:
         """Return the largest relative half-width of the intervals of differences; 0 if more seeds change nothing."""
         if not self.runs.experiment.has_seeds:
             return 0
-        widths = map(relative_half_width, self.findings)
-        return max((width for width in widths if width is not None), default=0)
+        widest = 0.0
+        for finding in self.findings:
+            width = relative_half_width(finding)
+            if width is not None:
+                widest = max(widest, width)
+        return widest
 
-    def write(self, request: Request) -> None:
+    def write(self, request: ReproductionRequest) -> None:
         """Print the comparison, and write it to CSV and Markdown files, and the figures."""
         experiment = self.runs.experiment
         below = self.notes()
@@ -74,7 +78,9 @@ class ExperimentOutcome:
         for note in below:
             console().print(f"  {note}", style="dim")
         request.folder.mkdir(parents=True, exist_ok=True)
-        inputs = request.inputs.data if experiment.needs_data else request.inputs
+        inputs: Inputs | Path | None = request.inputs
+        if experiment.needs_data:
+            inputs = request.inputs.data
         text = verdict_markdown(self.findings, experiment.title, [*below, f"On {inputs}."])
         with atomic_write(request.folder / f"{experiment.name}.csv") as path:
             findings_frame(self.findings).to_csv(path, index=False, lineterminator="\n")
@@ -88,12 +94,18 @@ class ExperimentOutcome:
         """Return the notes below the table."""
         experiment = self.runs.experiment
         missing = self.runs.missing
-        where = self.runs.inputs.data if experiment.needs_data else self.runs.inputs.workloads
-        not_run = f"Not run, because {where} has no workloads for it: {', '.join(missing)}." if missing else ""
-        return [*filter(None, (not_run, experiment.note)), *notes(self.findings)]
+        lines = []
+        if missing:
+            folder = self.runs.inputs.workloads
+            if experiment.needs_data:
+                folder = self.runs.inputs.data
+            lines.append(f"Not run, because {folder} has no workloads for it: {', '.join(missing)}.")
+        if experiment.note:
+            lines.append(experiment.note)
+        return lines + notes(self.findings)
 
 
-def sure_enough(plan: ExperimentPlan, request: Request) -> ExperimentOutcome:
+def sure_enough(plan: ExperimentPlan, request: ReproductionRequest) -> ExperimentOutcome:
     """Run and compare an experiment. Add seeds until every interval is as narrow as the request demands."""
     seeds = request.seeds
     while True:
@@ -112,6 +124,7 @@ def sure_enough(plan: ExperimentPlan, request: Request) -> ExperimentOutcome:
             words = f"with {seeds} seeds {still}; --until requests {100 * request.precision:g} %"
             console().print(f"{plan.experiment.name}: {words}")
             return outcome
+        # By a factor, because the width of an interval falls with the square root of the number of seeds only.
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
         plan = planned(plan.experiment, request.inputs, seeds, request.extra)
 
@@ -124,13 +137,13 @@ class Batch:
     failures: dict[str, PolluxSimError]  # errors of the experiments that cannot run
     counts: Counter[bool] = field(default_factory=Counter)  # numbers met (True) and not met (False) so far
 
-    def do(self, request: Request) -> None:
+    def do(self, request: ReproductionRequest) -> None:
         """Run and compare each experiment, and write it as soon as its runs are finished."""
         for outcome in self.outcomes(request):
             outcome.write(request)
             self.counts.update(tally(outcome.findings))
 
-    def outcomes(self, request: Request) -> Iterator[ExperimentOutcome]:
+    def outcomes(self, request: ReproductionRequest) -> Iterator[ExperimentOutcome]:
         """Run and compare each experiment, and yield it as soon as its runs are finished. Print errors.
 
         Raise the error of an experiment if it is the only one.
@@ -138,6 +151,7 @@ class Batch:
         all_runs = list[Planned]()
         for plan in self.plans:
             all_runs += plan.runs
+        # Experiments have runs in common, which are made once and count once.
         planned_keys = {run.key for run in all_runs}
         started = monotonic()
         finished = set[str]()
@@ -155,11 +169,11 @@ class Batch:
         if len(self.plans) > 1 and not self.failures:
             make_runs(all_runs, request.place)  # one table of all runs
 
-    def _outcome(self, plan: ExperimentPlan, request: Request) -> Iterator[ExperimentOutcome]:
+    def _outcome(self, plan: ExperimentPlan, request: ReproductionRequest) -> Iterator[ExperimentOutcome]:
         """Yield the outcome of an experiment, or nothing if it failed and is one of several."""
         try:
             yield sure_enough(plan, request)
-        except SweepInterrupted:
+        except SweepInterrupted:  # Ctrl-C ends all experiments, not only this one
             raise
         except PolluxSimError as error:
             if len(self.plans) + len(self.failures) == 1:
@@ -168,7 +182,7 @@ class Batch:
             _print_failure(plan.experiment.name, error)
 
 
-def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
+def batch_of(experiments: Sequence[Experiment], request: ReproductionRequest) -> Batch:
     """Plan experiments, and print the errors of experiments that cannot run.
 
     Raise the error if none of the experiments can run, and InvalidConfigError if an override of the user has no effect.
@@ -182,11 +196,13 @@ def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
             failures[experiment.name] = error
     if not plans:
         raise next(iter(failures.values()))
+    # An experiment that cannot run may be the one that has the setting of an override.
     if not failures:
         check_reached(request.extra, plans)
     for name, reason in failures.items():
         _print_failure(name, reason)
-    return Batch(sorted(plans, key=lambda plan: len(plan.runs)), failures)
+    fewest_runs_first = sorted(plans, key=lambda plan: len(plan.runs))  # so that the first results come early
+    return Batch(fewest_runs_first, failures)
 
 
 def _print_failure(name: str, error: PolluxSimError) -> None:

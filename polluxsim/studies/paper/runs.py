@@ -50,21 +50,22 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     """
     composing = composer()
     name = f"+{experiment.group}={experiment.name}"
-    units = {
-        arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
-        for arm in experiment.arms
-    }
     runs = list[Planned]()
-    for arm, own_units in units.items():
-        own_inputs = inputs.placed(arm)
+    for arm in experiment.arms:
+        if experiment.own_workload:
+            units = inputs.own(arm)
+        else:
+            units = inputs.units(arm, seeds, experiment.workloads)
+        overrides_of_arm = inputs.placed(arm)
         applicable = list[str]()
-        if own_units:
-            first = composing.compose([name, *own_units[0].overrides, *own_inputs])
-            applicable = [text for text in extra if reaches(text, first.config)]
-        for index, unit in enumerate(own_units):
-            overrides = (name, *unit.overrides, *applicable, *own_inputs)
+        if units:
+            first = composing.compose([name, *units[0].overrides, *overrides_of_arm])
+            applicable = [override for override in extra if reaches(override, first.config)]
+        for index, unit in enumerate(units):
+            # The user's overrides are before those of the arm, which distinguish it from the other arms.
+            overrides = (name, *unit.overrides, *applicable, *overrides_of_arm)
             spec = composing.compose(overrides)
-            if index == 0:
+            if index == 0:  # the other units differ in workload and seed only
                 for group in GROUPS:
                     build(spec.config, group)
             runs.append(Planned(arm, unit.workload, unit.seed, overrides, spec, str(spec.key)))
@@ -79,7 +80,7 @@ def reaches(override: str, config: Mapping[str, Any]) -> bool:
     [True, True, False, True]
     """
     name = override.partition("=")[0]
-    if name.startswith(("+", "~")):
+    if name.startswith(("+", "~")):  # it adds or removes a setting, so a run need not have it
         return True
     part: object = config
     for word in name.split("."):
@@ -91,11 +92,14 @@ def reaches(override: str, config: Mapping[str, Any]) -> bool:
 
 def check_reached(extra: Sequence[str], plans: Iterable[ExperimentPlan]) -> None:
     """Raise `InvalidConfigError` if an override of the user applies to no run."""
-    reached = {text for plan in plans for run in plan.runs for text in run.overrides}
-    lost = [text for text in extra if text not in reached]
-    if lost:
-        setting = lost[0].partition("=")[0]
-        raise InvalidConfigError(f"{lost[0]}: no run has the setting {setting!r}; leave it out, or add it with +")
+    reached = set[str]()
+    for plan in plans:
+        for run in plan.runs:
+            reached.update(run.overrides)
+    for override in extra:
+        if override not in reached:
+            setting = override.partition("=")[0]
+            raise InvalidConfigError(f"{override}: no run has the setting {setting!r}; leave it out, or add it with +")
 
 
 class RunPlace(NamedTuple):
@@ -145,7 +149,10 @@ class Runs:
     @property
     def first_seeds(self) -> list[Made]:
         """Return one run of each arm and workload."""
-        return list({(run.arm.name, run.workload): run for run in reversed(self.made)}.values())[::-1]
+        first_runs: dict[tuple[str, str], Made] = {}
+        for run in self.made:
+            first_runs.setdefault((run.arm.name, run.workload), run)
+        return list(first_runs.values())
 
     @property
     def missing(self) -> list[str]:
@@ -155,7 +162,10 @@ class Runs:
 
     def groups(self, workload: str | None = None, seed: int | None = None) -> list[RunGroup]:
         """Return the runs of each arm as a line of a figure: all runs, or the runs of one workload or seed."""
-        chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
+        chosen = []
+        for run in self.made:
+            if workload in (None, run.workload) and seed in (None, run.seed):
+                chosen.append(run)
         groups = []
         for arm in dict.fromkeys(run.arm for run in chosen):
             of_arm = tuple(run.read() for run in chosen if run.arm == arm)
@@ -167,7 +177,10 @@ def make_runs(plan: Sequence[Planned], place: RunPlace) -> dict[str, Path]:
     """Make the planned runs that are not finished; return the folders of all runs by their keys."""
     if not plan:
         return {}
-    entries = [Entry(run.overrides, run.spec, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan]
+    entries = []
+    for run in plan:
+        folder = place.folder / name_of(run.overrides, run.key)
+        entries.append(Entry(run.overrides, run.spec, run.key, folder))
     frame = frame_of_entries(entries, place.folder, launcher=place.launcher, workers=place.workers)
     return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 

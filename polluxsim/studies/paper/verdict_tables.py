@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from rich.markup import escape
 from rich.table import Table
@@ -41,11 +42,18 @@ def verdict_table(findings: Sequence[PublishedFinding], title: str) -> Table:
     columns = _filled(cells)
     table = Table(title=escape(title), title_justify="left")
     for index in columns:
-        table.add_column(COLUMNS[index], justify="left" if index in LEFT else "right", no_wrap=index == 1)
+        side: Literal["left", "right"] = "left" if index in LEFT else "right"
+        table.add_column(COLUMNS[index], justify=side, no_wrap=index == 1)
+    # The cells are texts here, and only those of verdicts have a colour.
     styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
-    metrics = [(group[0].published.metric, bool(group[0].published.against)) for group in by_quantity(findings)]
+    metrics = []  # of each row, and whether it is a change
+    for group in by_quantity(findings):
+        published = group[0].published
+        metrics.append((published.metric, bool(published.against)))
+    # Lines between the metrics help only if a metric has several rows.
+    has_sections = len(set(metrics)) < len(metrics) / 2
     for index, line in enumerate(cells):
-        if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
+        if has_sections and index > 0 and metrics[index] != metrics[index - 1]:
             table.add_section()
         cells_of_row = [Text(line[column], styles.get(line[column], "")) for column in columns]
         table.add_row(*cells_of_row)
@@ -99,8 +107,11 @@ def _cells(findings: Sequence[PublishedFinding]) -> list[str]:
         text = value_text(value, row, unit)
         if low is not None and high is not None:
             interval = f"{value_text(low, row, unit)} to {value_text(high, row, unit)}"
-    by = {finding.published.by_simulator: finding for finding in reversed(findings)}
-    return [str(row), text, interval, *_published(by.get(False), unit), *_published(by.get(True), unit)]
+    # Of several findings of a kind, the first one counts.
+    by_simulator = {finding.published.by_simulator: finding for finding in reversed(findings)}
+    paper_cells = _published(by_simulator.get(False), unit)
+    simulator_cells = _published(by_simulator.get(True), unit)
+    return [str(row), text, interval, *paper_cells, *simulator_cells]
 
 
 def _published(finding: PublishedFinding | None, unit: str) -> tuple[str, str, str]:
@@ -108,16 +119,19 @@ def _published(finding: PublishedFinding | None, unit: str) -> tuple[str, str, s
     if finding is None:
         return "–", "", ""
     row = finding.published
-    bound = BOUNDS.get(finding.rule.kind, "")
-    origin = " (rerun)" if row.is_rerun else ""
-    return f"{bound}{value_text(row.in_base_units, row, unit)}{origin}", difference_text(finding), finding.verdict.words
+    number = BOUNDS.get(finding.rule.kind, "") + value_text(row.in_base_units, row, unit)
+    if row.is_rerun:
+        number += " (rerun)"
+    return number, difference_text(finding), finding.verdict.words
 
 
 def difference_text(finding: PublishedFinding) -> str:
     """Return the difference from the published value as text."""
     if finding.off is None:
         return ""
-    return f"{100 * finding.off:+.1f} points" if in_points(finding.published) else f"{100 * finding.off:+.2f} %"
+    if in_points(finding.published):
+        return f"{100 * finding.off:+.1f} points"
+    return f"{100 * finding.off:+.2f} %"
 
 
 def unit_of(findings: Sequence[PublishedFinding]) -> str:
@@ -127,15 +141,20 @@ def unit_of(findings: Sequence[PublishedFinding]) -> str:
         return unit
     times = [abs(finding.published.in_base_units) for finding in findings]
     times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
-    finite = [time for time in times if time < float("inf")]
+    finite = [time for time in times if time < float("inf")]  # jobs that were cut off have infinite times
     largest = max(finite, default=0.0)
-    return next(name for name, (seconds, _, smallest) in SCALES.items() if largest >= smallest * seconds)
+    for name, (seconds, _, smallest) in SCALES.items():
+        if largest >= smallest * seconds:
+            return name
+    raise ValueError("the times of a row are below 0")
 
 
 def value_text(number: float, row: Published, unit: str) -> str:
     """Return a number in base units [s, or 1] as text in a unit."""
+    if unit == "%" and row.against:
+        return f"{100 * number:+.1f} %"
     if unit == "%":
-        return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
+        return f"{100 * number:.2f} %"
     if unit not in SCALES:
         return f"{number:.6g}"
     seconds, decimals, _ = SCALES[unit]
