@@ -92,14 +92,18 @@ def _started(job: ActiveJob) -> float:
 def _gpus_of(job: ActiveJob) -> int:
     """Return the GPUs that a job holds at the start of the run."""
     past = job.job.past
-    return sum(gpus for _, gpus in past.placement) if past and past.placement else job.job.num_replicas
+    if past is None or not past.placement:
+        return job.job.num_replicas
+    return sum(gpus for _, gpus in past.placement)
 
 
 def _nodes_of(state: State, job: ActiveJob, gpu_type: str, num_nodes: int) -> tuple[int, ...]:
     """Return the numbers of the nodes of a type that a job can use among the first nodes."""
     cluster = state.scenario.cluster
     types = state.nodes.node_types
-    nodes: Sequence[int] = range(num_nodes) if not types or gpu_type == ANY.name else types.nodes[gpu_type]
+    nodes: Sequence[int] = range(num_nodes)
+    if types and gpu_type != ANY.name:
+        nodes = types.nodes[gpu_type]
     if cluster.partitions:
         usable = set(cluster.group_of_partition[job.job.queue or ""].nodes)
         nodes = [node for node in nodes if node in usable]

@@ -6,27 +6,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, isnan
-from numbers import Real
-from operator import index, is_
+from operator import is_
 from typing import Any, NamedTuple, TypeGuard
 
 from polluxsim.common.errors import (
     BrokenGangError,
     InvalidAllocationError,
-    OverAllocationError,
     TooFewReplicasError,
     short,
 )
 from polluxsim.engine.batch_sizes import batches_of
+from polluxsim.engine.granted_hosts import granted_hosts
 from polluxsim.engine.job import ActiveJob, ChosenBatch, Move
 from polluxsim.engine.nodes import Nodes
+from polluxsim.engine.plain_values import not_active, over_allocated, real_number, whole_number_of
 from polluxsim.engine.progress import spread
-from polluxsim.engine.sharing import Sharing, Tenant, ceded_gpus, tenant_of
+from polluxsim.engine.sharing import Sharing, Tenant, tenant_of
 from polluxsim.engine.state import State
 from polluxsim.engine.truth import MixedTrainingSpeed, TrainingSpeed
 from polluxsim.hardware.gpu_types import ANY
-from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
-from polluxsim.hardware.hosts import Host, with_gpus
+from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import LONGEST_DELAY
 from polluxsim.models.profile import FixedReplicasError, ProfileRangeError
@@ -50,9 +49,14 @@ def plan_of(answer: object, state: State) -> Plan:
         if not isinstance(answer, Decision) and not _is_mapping(answer):
             kinds = "a mapping of jobs to placements, or a Decision"
             raise InvalidAllocationError(f"answered {short(answer)}, must be {kinds}")
-        decision = _with_plain_values(answer if isinstance(answer, Decision) else Decision(answer), state)
+        if not isinstance(answer, Decision):
+            answer = Decision(answer)
+        decision = _with_plain_values(answer, state)
         moves, batches = _moves(decision, state)
-        return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {}, batches)
+        hosts: Mapping[JobId, Host] = {}
+        if decision.hosts:
+            hosts = granted_hosts(decision, moves, state)
+        return Plan(decision, moves, hosts, batches)
     except InvalidAllocationError as error:
         raise type(error)(f"policy {state.scenario.policy_name} {error}") from error
 
@@ -92,7 +96,7 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
         raise _wrong("upper_bound", decision.upper_bound, "> 0")
     if bound is not None and fitness is not None and fitness > bound * (1 + ROUNDING):
         raise _wrong("upper_bound", decision.upper_bound, f"no less than the fitness, {fitness!r}, or None")
-    until = _real(decision.valid_until)
+    until = real_number(decision.valid_until)
     if until is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
     num_nodes = None
@@ -100,7 +104,8 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
         num_nodes = _num_nodes(decision.num_nodes, state)
     if decision.rejected:
         decision = replace(decision, rejected=_rejected(decision, state))
-    # Most decisions have plain values, and a copy takes time.
+    # Most decisions have plain values, and a copy takes time. Equal values of other types, like 1 and True, count as
+    # different, because records have plain values.
     values = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
     if all(map(is_, values, (fitness, bound, until, num_nodes))):
         return decision
@@ -111,7 +116,7 @@ def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
     """Return the rejected jobs, each once, in order of submission."""
     for job_id in decision.rejected:
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
-            raise _not_active("rejected", job_id)
+            raise not_active("rejected", job_id)
         if state.jobs.active[job_id].placement or decision.allocation.get(job_id):
             raise InvalidAllocationError(f"rejected job {job_id!r}, which must not hold GPUs or get any")
     return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
@@ -120,41 +125,17 @@ def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
 def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
-    number = _real(value)
+    number = real_number(value)
     if number is None or not isfinite(number):
         raise _wrong(name, value, "a finite number, or None")
     return number
-
-
-def _real(value: object) -> float | None:
-    """Return a real number of any library as a float; None for True and for a number that is too large."""
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
-def _whole(number: object) -> int | None:
-    """Return a whole number of any library as an int; None for 1.5 and True."""
-    if type(number) is int:
-        return number
-    if isinstance(number, bool) or type(number).__name__ in ("bool", "bool_"):
-        return None
-    try:
-        return index(number)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _num_nodes(wanted: object, state: State) -> int:
     counts = state.nodes.counts
     if counts is None:
         raise InvalidAllocationError(f"asked for {short(wanted)} nodes, but their number cannot change")
-    number = _whole(wanted)
+    number = whole_number_of(wanted)
     if number is None or not counts.least <= number <= counts.most:
         raise InvalidAllocationError(f"asked for {short(wanted)} nodes, must be {counts.least} to {counts.most}")
     return number
@@ -164,23 +145,13 @@ def _wrong(name: str, value: object, must_be: str) -> InvalidAllocationError:
     return InvalidAllocationError(f"returned a Decision with {name}={short(value)}, must be {must_be}")
 
 
-def _not_active(what: str, job_id: object) -> InvalidAllocationError:
-    """Return the error about a value that is not the name of an active job."""
-    if isinstance(job_id, str):
-        return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active")
-    name = getattr(job_id, "job_id", None)
-    if isinstance(name, str):
-        return InvalidAllocationError(f"{what} the view of job {name!r}, must name the job: use job.job_id")
-    return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active; name a job by job.job_id")
-
-
 def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ...]:
     """Return the GPUs given to a job as pairs of whole numbers."""
     try:
-        plain: list[Any] = [(_whole(node), _whole(gpus)) for node, gpus in pairs]  # type: ignore[attr-defined]
+        plain: list[Any] = [(whole_number_of(node), whole_number_of(gpus)) for node, gpus in pairs]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         plain = [(None, None)]
-    if any(number is None for pair in plain for number in pair):
+    if any(None in pair for pair in plain):
         raise InvalidAllocationError(f"gave job {job_id!r} {short(pairs)}, must be pairs {what} of whole numbers")
     return tuple(plain)
 
@@ -225,7 +196,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
     active = state.jobs.active
     for job_id, placement in decision.allocation.items():
         if not isinstance(job_id, str) or job_id not in active:
-            raise _not_active("gave GPUs to", job_id)
+            raise not_active("gave GPUs to", job_id)
         present = active[job_id].holding.placement
         if placement is present:  # it was checked when it was new
             continue
@@ -240,7 +211,7 @@ def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
     new = {}
     for job_id, gpus in decision.shared.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
-            raise _not_active("gave GPUs to", job_id)
+            raise not_active("gave GPUs to", job_id)
         if job_id in decision.allocation:
             raise InvalidAllocationError(f"named job {job_id!r} in allocation and in shared, must be one of them")
         if gpus is held_by.get(job_id):
@@ -285,10 +256,6 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
             raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, must be 1 or more")
 
 
-def _over(node: int, given: str, size: str, when: str = "") -> OverAllocationError:
-    return OverAllocationError(f"over-allocated node {node}: {when}jobs would hold {given}, the node has {size}")
-
-
 def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
     """Check that no GPU is given twice, if no job shares GPUs."""
     free = state.nodes.idle(len(up))
@@ -300,7 +267,7 @@ def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State)
         for node, gpus in placement:
             free[node] -= gpus
             if free[node] < 0:
-                raise _over(node, f"{up[node] - free[node]} GPUs", f"{up[node]}", f"with job {job_id!r} ")
+                raise over_allocated(node, f"{up[node] - free[node]} GPUs", f"{up[node]}", f"with job {job_id!r} ")
 
 
 def _check_shared(
@@ -321,7 +288,7 @@ def _check_shared(
     used.update(node for node, _ in users)
     for node, gpus in used.items():
         if gpus > up[node]:
-            raise _over(node, f"{gpus} GPUs", f"{up[node]}")
+            raise over_allocated(node, f"{gpus} GPUs", f"{up[node]}")
     for (node, number), tenants in users.items():
         size = state.scenario.cluster.gpus_per_node[node]
         if not 0 <= number < size:
@@ -366,8 +333,8 @@ def _delays(decision: Decision, state: State) -> dict[JobId, float]:
     delays = {}
     for job_id, delay in decision.delays.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
-            raise _not_active("named a delay of", job_id)
-        seconds = _real(delay)
+            raise not_active("named a delay of", job_id)
+        seconds = real_number(delay)
         if seconds is None or not 0 <= seconds <= LONGEST_DELAY:
             raise _wrong(f"delays[{job_id!r}]", delay, f"a number of seconds from 0 to {LONGEST_DELAY:g}")
         delays[job_id] = seconds
@@ -438,61 +405,6 @@ def _most_replicas(job: ActiveJob, *, policy_chooses: bool) -> int:
     if policy_chooses or job.agent.learns:
         batch_size = application.largest_batch
     largest = max(application.most_replicas(batch_size), request.num_replicas)
-    return largest if request.max_replicas is None else min(largest, request.max_replicas)
-
-
-def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
-    """Return the granted CPUs and memory for each GPU. The nodes must have them beside the parts of all other jobs."""
-    cluster = state.scenario.cluster
-    if not cluster.hosts:
-        raise InvalidAllocationError("granted CPUs and memory, but the cluster does not say what its nodes have")
-    placements = {job_id: job.placement for job_id, job in state.jobs.placed.items()}
-    placements |= {job_id: move.placement for job_id, move in moves.items()}
-    granted = {job_id: _host(job_id, host, placements) for job_id, host in decision.hosts.items()}
-    part = _parts(moves, state)
-    free_cpus = [host.cpus for host in cluster.hosts]
-    free_memory = [host.memory for host in cluster.hosts]
-    for job_id, placement in placements.items():
-        if placement:
-            cpus, memory = granted.get(job_id) or part(job_id, with_gpus(cluster.host_shares, placement))
-            for node, gpus in placement:
-                free_cpus[node] -= cpus * gpus
-                free_memory[node] -= memory * gpus
-    for node, host in enumerate(cluster.hosts):
-        if free_cpus[node] < -HOST_ROUNDING * host.cpus or free_memory[node] < -HOST_ROUNDING * host.memory:
-            cpus = host.cpus - free_cpus[node]
-            memory = host.memory - free_memory[node]
-            raise _over(node, f"{cpus:g} CPUs and {memory:g} GB", f"{host.cpus:g} and {host.memory:g}")
-    return granted
-
-
-def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host], Host]:
-    """Return a function from a job and the CPUs and memory of a whole GPU to its part on GPUs that it shares."""
-    gpus_by_job = dict(state.nodes.shared.held)
-    for job_id, move in moves.items():
-        gpus_by_job.pop(job_id, None)
-        if move.gpus:
-            gpus_by_job[job_id] = move.gpus
-    users = Counter[Gpu]()
-    for gpus in gpus_by_job.values():
-        users.update(gpus)
-
-    def part(job_id: JobId, host: Host) -> Host:
-        gpus = gpus_by_job.get(job_id)
-        if not gpus:
-            return host
-        return host.times(1 - ceded_gpus(gpus, users) / len(gpus))
-
-    return part
-
-
-def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
-    if not isinstance(job_id, str):
-        raise _not_active("granted CPUs and memory to", job_id)
-    if not placements.get(job_id):
-        raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
-    plain = tuple(map(_real, host)) if isinstance(host, tuple | list) else ()
-    if len(plain) != 2 or not all(part is not None and isfinite(part) and part > 0 for part in plain):
-        must_be = "numbers > 0 of CPUs and GB for each GPU"
-        raise InvalidAllocationError(f"granted job {job_id!r} {short(host)}, must be {must_be}")
-    return Host(*plain)  # type: ignore[arg-type]
+    if request.max_replicas is None:
+        return largest
+    return min(largest, request.max_replicas)

@@ -36,7 +36,7 @@ def finish_time_fairness(
     """
     now = state.clock.now
     submit_times = np.asarray(records.column("submit_time"))
-    ends = np.fromiter((now if time is None else time for time in records.column("end_time")), float, len(records))
+    ends = np.array([now if time is None else time for time in records.column("end_time")], dtype=float)
     contention = np.ones(len(records))
     submitted = submit_times <= now
     contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
@@ -50,7 +50,10 @@ def finish_time_fairness(
         end = submit_time + jct
         share = state.nodes.mean_gpus(submit_time, end) / number
         time = alone[bisect_left(changes, end)].time(jobs[name], share, submit_time)
-        yield None if time is None else jct / time
+        if time is None:
+            yield None
+        else:
+            yield jct / time
 
 
 def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
@@ -90,8 +93,10 @@ def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
         return time_alone(1) / share
     low = floor(share)
     high = ceil(share)
-    shorter = time_alone(low)
-    return shorter if low == high else shorter + (share - low) * (time_alone(high) - shorter)
+    time_on_low = time_alone(low)
+    if low == high:
+        return time_on_low
+    return time_on_low + (share - low) * (time_alone(high) - time_on_low)
 
 
 def run_alone(
@@ -111,7 +116,9 @@ def run_alone(
     while True:
         end, after_round = alone.segment.milestone
         now = next_round * settings.round_interval
-        if not alone.agent_is_steady and (not has_come(end, now) or (after_round and coincide(end, now))):
+        round_is_first = not has_come(end, now) or (after_round and coincide(end, now))
+        # Rounds in which the agent would choose the same again are skipped.
+        if round_is_first and not alone.agent_is_steady:
             if alone.is_training(now) and alone.end_interval():
                 alone.begin_segment(now)
             next_round += 1
@@ -130,7 +137,9 @@ class TimesAlone:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._only_type = next(iter(scenario.cluster.types)) if len(scenario.cluster.types) == 1 else None
+        self._only_type: str | None = None
+        if len(scenario.cluster.types) == 1:
+            (self._only_type,) = scenario.cluster.types
         self._run_times: dict[tuple[object, ...], float] = {}
 
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
@@ -149,8 +158,11 @@ class TimesAlone:
         shares = {name: share * num_gpus / cluster.num_gpus for name, num_gpus in gpus.items()}
         times = {name: self._time_on(job, part, submit_time, name) for name, part in shares.items()}
         finite_times = {name: time for name, time in times.items() if time is not None}
+        if not finite_times:
+            return None
+        # The harmonic mean, because rates of progress add up and times do not.
         rate = sum(gpus[name] / time for name, time in finite_times.items())
-        return sum(gpus[name] for name in finite_times) / rate if finite_times else None
+        return sum(gpus[name] for name in finite_times) / rate
 
     def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
         """Return the completion time of a job on a share of GPUs of one type [s]; None if it is unknown."""
@@ -180,10 +192,14 @@ class TimesAlone:
         application = truth.profile.application
         nodes = scenario.cluster.by_type[gpu_type]
         agent = scenario.agents.new(job, truth)
-        batch_size = application.largest_batch if agent.learns else job.batch_size
+        batch_size = job.batch_size
+        if agent.learns:
+            batch_size = application.largest_batch
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
-        start = job.batch_size if scenario.batch_rule else None
-        key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
+        first_batch_size = None
+        if scenario.batch_rule:
+            first_batch_size = job.batch_size  # the rule may begin with the user's batch size
+        key = (job.application, job.duration, job.speeds, batch_size, first_batch_size, gpus, gpu_type)
         run_time = self._run_times.get(key)
         if run_time is None:
             placement = pack(nodes, gpus) or ()

@@ -140,7 +140,9 @@ def _shared_gpus(state: State) -> SharedGpus:
     if sharing is None and not nodes.shared.held and not state.shares:
         return SharedGpus({}, {})
     speeds = {job_id: speed for job_id, (_, speed) in state.shares.items()}
-    fit_together = None if sharing is None else FitTogether(sharing, nodes.node_types)
+    fit_together = None
+    if sharing is not None:
+        fit_together = FitTogether(sharing, nodes.node_types)
     return SharedGpus(dict(nodes.shared.held), speeds, fit_together)
 
 
@@ -151,9 +153,13 @@ def rare_collections() -> Iterator[None]:
     A run makes few cycles and many records. Each full collection would scan all records.
     """
     with _LOCK:
-        _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
-        first, *older_thresholds = _BEFORE[0]
-        gc.set_threshold(max(first, ALLOCATIONS) if first else 0, *older_thresholds)
+        before = gc.get_threshold()
+        if _BEFORE:
+            before = _BEFORE[0]  # of the first block, because blocks of other threads have changed it since
+        _BEFORE.append(before)
+        first, *older_thresholds = before
+        if first:  # 0 means that the user has turned the collection off
+            gc.set_threshold(max(first, ALLOCATIONS), *older_thresholds)
     try:
         yield
     finally:
@@ -200,8 +206,10 @@ class DueReasons:
 
     def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
         """Return the jobs whose reasons are due. They stay due until `asked` is called with them."""
+        if self._whose == "rounds":
+            return list(active)
         if self._whose != "changes":
-            return list(active) if self._whose == "rounds" else []
+            return []
         while self._queue and self._queue[0][0] <= now:
             time, job_id = heappop(self._queue)
             if self._due.get(job_id) == time:
@@ -220,7 +228,8 @@ class DueReasons:
                 gap = self._first_gaps[job_id in placed]
             self._gaps[job_id] = 2 * gap
             # Half a round earlier, so that rounding cannot delay it to the next round.
-            self._due[job_id] = time = now + gap - self._interval / 2
+            time = now + gap - self._interval / 2
+            self._due[job_id] = time
             heappush(self._queue, (time, job_id))
 
     def __deepcopy__(self, memo: dict[int, object]) -> DueReasons:
@@ -251,7 +260,7 @@ def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict
             if any(map(isnan, values)):
                 raise TypeError
             plain = tuple(zip(map(str, numbers), values, strict=True))
-            jobs = tuple(map(str, other_jobs)) if other_jobs else ()
+            jobs = tuple(map(str, other_jobs or ()))
         except (TypeError, ValueError, AttributeError):
             must_be = "a Reason(kind, numbers, others)"
             raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None

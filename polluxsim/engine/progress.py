@@ -26,7 +26,9 @@ class CheckpointCycle(NamedTuple):
     def without(self, start: float, now: float) -> float:
         """Return the time at which a job without checkpoints has the same progress [s]."""
         passed = now - start
-        return now if passed <= self.due else start + self._trained(passed)
+        if passed <= self.due:
+            return now
+        return start + self._trained(passed)
 
     def delayed(self, milestone: Milestone, start: float) -> Milestone:
         """Return a milestone of training from `start`, delayed by the checkpoints before it.
@@ -49,8 +51,12 @@ class CheckpointCycle(NamedTuple):
         if passed <= self.due + error:
             return None
         cycles, remainder = self._cycles(passed, error)
-        later = cycles + (remainder >= self.cost - error) - 1
-        return None if later < 0 else max(self.due, 0.0) + _times(later, self.interval)
+        num_complete = cycles
+        if remainder >= self.cost - error:
+            num_complete += 1  # the last checkpoint, after which training goes on
+        if num_complete == 0:
+            return None
+        return max(self.due, 0.0) + _times(num_complete - 1, self.interval)
 
     def after(self, passed: float, kept: float, error: float = 0.0) -> CheckpointCycle:
         """Return the cycle `passed` seconds later; `kept` is the progress at the last complete checkpoint.
@@ -62,16 +68,19 @@ class CheckpointCycle(NamedTuple):
         trained = self._trained(passed, error)
         last = self.last_end(passed, error)
         _, remainder = self._cycles(passed, error)
-        return self._replace(
-            due=self.interval - max(remainder - self.cost, 0.0) if remainder >= self.cost - error else -remainder,
-            since=self.since + trained if last is None else trained - last,
-            kept=kept,
-            paused=self.paused + (passed - trained),
-        )
+        due = -remainder  # in a checkpoint, which began this long ago
+        if remainder >= self.cost - error:
+            due = self.interval - max(remainder - self.cost, 0.0)
+        since = self.since + trained
+        if last is not None:
+            since = trained - last
+        return self._replace(due=due, since=since, kept=kept, paused=self.paused + (passed - trained))
 
     def at_epoch_end(self) -> CheckpointCycle:
         """Return the cycle at the end of an epoch."""
-        return self._replace(due=0.0) if self.at_epochs else self
+        if not self.at_epochs:
+            return self
+        return self._replace(due=0.0)
 
     def _trained(self, passed: float, error: float = 0.0) -> float:
         """Return the training within a time longer than `due` [s]."""
@@ -181,7 +190,9 @@ class Holding:
 
     def times(self, now: float) -> tuple[float, float, float]:
         """Return the time with GPUs, and the part of it in starts and restarts [s; s; GPU s]."""
-        held_time = now - self.since if self.num_replicas else 0.0
+        held_time = 0.0
+        if self.num_replicas:
+            held_time = now - self.since
         restart = min(held_time, self.delay)
         return (
             self.run_time + held_time,

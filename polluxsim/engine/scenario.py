@@ -292,9 +292,9 @@ class Agents:
         application = truth.profile.application
         if job.plan is not None:
             return PlanningAgent(application, job.batch_size, job.plan)
-        usable = (
-            [name for name in self._node_sizes if name in truth.profiles_by_type] if len(self._node_sizes) > 1 else []
-        )
+        usable: list[str] = []  # GPU types among which the agent can choose; none if the cluster has one
+        if len(self._node_sizes) > 1:
+            usable = [name for name in self._node_sizes if name in truth.profiles_by_type]
         by_type = {name: truth.for_gpu_type(name).application for name in usable}
         rule = self._rule
         adaptive = self._traits.adaptive
@@ -302,8 +302,8 @@ class Agents:
             return FixedBatchAgent(application, job.batch_size, by_type)
         ruled = None
         if rule is not None and not rule.by_goodput:
-            if usable and not adaptive and (controller := rule.controller) is not None:
-                return BalancingAgent(application, job.batch_size, rule, by_type, controller)
+            if usable and not adaptive and rule.controller is not None:
+                return BalancingAgent(application, job.batch_size, rule, by_type, rule.controller)
             ruled = RuledAgent(application, job.batch_size, rule, by_type)
             if not adaptive:
                 return ruled
@@ -312,22 +312,30 @@ class Agents:
         # This loads compiled code, which takes a while, so it is imported only if it is needed.
         from polluxsim.agent.adaptive import AgentByType, OnType  # noqa: PLC0415
 
-        truths = [truth.for_gpu_type(name) for name in usable if not job.gpu_types or name in job.gpu_types]
-        return AgentByType(
-            {each.gpu_type: OnType(self._adaptive(each, ruled), each.speed_alone, self._size(each)) for each in truths}
-        )
+        agents: dict[str, OnType] = {}
+        for name in usable:
+            if job.gpu_types and name not in job.gpu_types:
+                continue
+            truth_on_type = truth.for_gpu_type(name)
+            agent = self._adaptive(truth_on_type, ruled)
+            agents[name] = OnType(agent, truth_on_type.speed_alone, self._size(truth_on_type))
+        return AgentByType(agents)
 
     def _adaptive(self, truth: GroundTruth, ruled: RuledAgent | None) -> AdaptiveAgent:
+        """Return an agent that learns the throughput of its job, and maximises goodput unless a rule says otherwise."""
         from polluxsim.agent.adaptive import AdaptiveAgent, ElasticAgent  # noqa: PLC0415
 
         application = truth.profile.application
         maximises_throughput = self._traits.maximises_throughput
-        throughput = self._throughput(truth) if self._traits.known_throughput else None
+        throughput = None
+        if self._traits.known_throughput:
+            throughput = self._throughput(truth)
         if ruled is None:
             return AdaptiveAgent(application, throughput, maximises_throughput=maximises_throughput)
         return ElasticAgent(ruled, application, throughput, maximises_throughput=maximises_throughput)
 
     def _throughput(self, truth: GroundTruth) -> ThroughputParams:
+        """Return the parameters of the true throughput, fitted once for each application and GPU type."""
         from polluxsim.models.fitting import known_throughput  # noqa: PLC0415
 
         key = truth.profile.application.name, truth.gpu_type
@@ -337,6 +345,7 @@ class Agents:
         return throughput
 
     def _size(self, truth: GroundTruth) -> int:
+        """Return the most GPUs of a node of this type; of any node if the cluster does not have the type."""
         return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())
 
 
@@ -348,7 +357,9 @@ def for_cluster(policy: Allocates, cluster: Cluster) -> Policy:
     if cluster.partitions:
         from polluxsim.policies.tools.partitions import PerPartition  # noqa: PLC0415  (few clusters need it)
 
-        return policy if isinstance(policy, PerPartition) else PerPartition(policy)
+        if isinstance(policy, PerPartition):
+            return policy
+        return PerPartition(policy)
     if len(cluster.types) > 1:
         from polluxsim.policies.tools.pools import prepared_for_types  # noqa: PLC0415  (few clusters need it)
 

@@ -279,15 +279,21 @@ class Pairs:
             return None
         first = self._over_alone(one, other)
         second = self._over_alone(other, one)
-        return (first, second) if first and second else None
+        if not first or not second:
+            return None
+        return first, second
 
     def _over_alone(self, one: Tenant, other: Tenant) -> float:
         """Return the speed of a job beside another job, relative to its speed alone; 0 if one of them is unknown."""
         plan = one.job.plan
         gpu_type = one.gpu_type or self.gpu_type
         together = self._speeds.get((gpu_type, len(one.gpus), _model(one), _model(other)), 0.0)
-        alone = plan.speeds.get((gpu_type, one.batch_size), 0.0) if plan is not None else 0.0
-        return min(together / alone, 1.0) if alone else 0.0
+        alone = 0.0
+        if plan is not None:
+            alone = plan.speeds.get((gpu_type, one.batch_size), 0.0)
+        if not alone:
+            return 0.0
+        return min(together / alone, 1.0)  # a measured pair can be faster by noise
 
 
 def _model(tenant: Tenant) -> ModelAndBatch:

@@ -326,6 +326,7 @@ class Simulation:
         if why is not None:
             self._stop(why)
             return
+        # Before the policy is asked, jobs enter their epochs, because agents that learn observe the present epoch.
         state.enter_epochs()
         self._rechosen = state.end_interval()
         is_due = self._rounds.policy_is_due
@@ -348,7 +349,13 @@ class Simulation:
             return ()
         reasons = checked_reasons(decision.explain(due), due, self.time)
         self._recorder.take_texts(reasons.values())
-        holding = {job for job in due if (moves[job].placement if job in moves else job in jobs.placed)}
+        holding = set[JobId]()  # jobs that hold GPUs after the round
+        for job_id in due:
+            holds_gpus = job_id in jobs.placed
+            if job_id in moves:
+                holds_gpus = bool(moves[job_id].placement)
+            if holds_gpus:
+                holding.add(job_id)
         self._reasons.asked(self.time, due, moves.keys(), holding)
         return [reasons[job_id] for job_id in due if job_id in reasons]
 
@@ -356,6 +363,7 @@ class Simulation:
         """Apply a decision: nodes, rejected jobs, CPUs and memory, and GPUs."""
         state = self._state
         decision = plan.decision
+        # Reasons come first: they are about the jobs as the policy saw them, and rejected jobs are gone after it.
         for reason in reasons:
             self._recorder.explain(reason, moved=reason.record.job in plan.moves)
         if decision.num_nodes is not None:

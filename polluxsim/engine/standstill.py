@@ -62,9 +62,12 @@ class Standstill:
             self._idle_since = now
             self._num_repairs = 0
             self._until = now + self._patience
+        # Recorded outages are finitely many, so each return of their nodes may start the waiting time anew.
         if rounds.has_hope or self._returned.for_good > before.for_good:
             self._until = now + self._patience
         has_named_time = rounds.announced_wait > self._grace
+        # Drawn outages and times that the policy names can go on for ever, so they give a little more time each, and
+        # only `MOST_REPAIRS` times.
         if self._returned.again > before.again or (has_named_time and rounds.policy_is_due):
             self._num_repairs += 1
             if self._num_repairs <= MOST_REPAIRS:
@@ -84,10 +87,14 @@ class Standstill:
         """Return why the run ends now."""
         jobs = state.jobs.active
         time = state.clock.now
-        waited = 0.0 if self._idle_since is None else time - self._idle_since
+        waited = 0.0
+        if self._idle_since is not None:
+            waited = time - self._idle_since
         first = next(iter(jobs), "none")
         subject = f"none of the {len(jobs)} jobs left, the first is {first!r},"
-        how = f"has made any progress in the {waited:g} s up to" if waited else "will make progress after"
+        how = "will make progress after"
+        if waited:
+            how = f"has made any progress in the {waited:g} s up to"
         return f"{subject} {how} {time:g} s: {self._cause(state)}"
 
     def _cause(self, state: State) -> str:
@@ -99,9 +106,14 @@ class Standstill:
         gone = sorted(node for node, outage in nodes.down.items() if outage.until == inf)
         without_room = [job.job_id for job in jobs if not _has_room(job, state)]
         if without_room and gone:
-            names = f"node {gone[0]} is" if len(gone) == 1 else f"nodes {', '.join(map(str, gone))} are"
-            needs = "each of them needs" if len(without_room) == len(jobs) else f"job {without_room[0]!r} needs"
-            idle_others = "" if len(without_room) == len(jobs) else f", and {policy} started no other job"
+            names = f"node {gone[0]} is"
+            if len(gone) > 1:
+                names = f"nodes {', '.join(map(str, gone))} are"
+            needs = "each of them needs"
+            idle_others = ""
+            if len(without_room) < len(jobs):
+                needs = f"job {without_room[0]!r} needs"
+                idle_others = f", and {policy} started no other job"
             return f"{names} down for good, and {needs} more than the nodes that are up{idle_others}"
         if self._num_repairs >= MOST_REPAIRS and self._downtime.pending().again:
             return f"nodes have failed and come up again {self._num_repairs} times, and no job could train in between"

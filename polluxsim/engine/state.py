@@ -187,9 +187,14 @@ class State:
         if not (moves or rechosen or slowed):
             return
         moved = dict.fromkeys(move.job for move in moves)
+        # Each job once. Records have their order.
         for job in dict.fromkeys(rechosen) | moved | dict.fromkeys(slowed):
-            if job.placement:
-                self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
+            if not job.placement:
+                continue
+            if job in moved:
+                self._begin_segment(job, self.observers.started)
+            else:
+                self._begin_segment(job, self.observers.resumed)
 
     def choose_batches(
         self, chosen: Mapping[JobId, ChosenBatch], moves: Collection[JobId], rechosen: Sequence[ActiveJob]
@@ -356,14 +361,16 @@ class State:
         running = self.jobs.running
         for job_id in shared.held:
             self.jobs.placed[job_id].holding.cede(shared.ceded(job_id), self.clock.now)
-        hosts = self._hosted(running) if self.scenario.cluster.hosts else None
+        hosts = None
+        if self.scenario.cluster.hosts:
+            hosts = self._hosted(running)
         losses = None
         sharing = self.scenario.settings.disturbance
         if sharing is not None:
             tenants = [tenant_of(job, shared.held.get(job.job_id, ()), self.nodes.node_types) for job in running]
             losses = losses_by(sharing, tenants)
         if shared.held or self.shares:
-            self._change_shares({} if losses is None else losses)
+            self._change_shares(losses or {})
         if hosts is not None:
             for record in self.observers.hosts_changed:
                 record(self.hosted, hosts)
@@ -372,7 +379,9 @@ class State:
             return []  # nothing slows jobs in this run
         changed = []
         for job in running:
-            slowdown = losses.get(job.job_id, 0.0) if losses else 0.0
+            slowdown = 0.0
+            if losses:
+                slowdown = losses.get(job.job_id, 0.0)
             # At full speed the formula would only round the slowdown.
             if hosts and hosts[job.job_id].speed != 1:
                 slowdown = 1 - (1 - slowdown) * hosts[job.job_id].speed
@@ -403,7 +412,10 @@ class State:
             hosted = self.hosted.get(job.job_id)
             if hosted is None or hosted.host != host:
                 sensitivity = self.scenario.sensitivity_of(job.job)
-                hosted = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
+                speed = 1.0
+                if sensitivity is not None:
+                    speed = sensitivity.speed(host)
+                hosted = Hosted(host, speed)
             by_job[job.job_id] = hosted
         return by_job
 

@@ -44,7 +44,9 @@ class Submissions:
         The jobs of the workload come first.
         """
         by_name = self._state.scenario.workload.by_name
-        return ChainMap(self.followers, by_name) if self.followers else by_name
+        if not self.followers:
+            return by_name
+        return ChainMap(self.followers, by_name)  # iterates over the last mapping first
 
     @property
     def num_coming(self) -> int:
@@ -62,6 +64,7 @@ class Submissions:
         names = {job.job_id for job in jobs}
         checked = set[JobId]()
         known_jobs = self.known
+        # All jobs are checked before the first one is added, so that an error leaves the run as it was.
         for job in jobs:
             workload = Workload((replace(job, after=()),), source)
             scenario.check(workload)
@@ -80,6 +83,7 @@ class Submissions:
                 self._wait(job)
                 continue
             if job.submit_time < self._state.nodes.start:
+                # GPU time, costs and failures count from the first submission, which is now this one.
                 self._state.nodes.begin_at(job.submit_time)
             self._schedule(job)
         if any(job.after for job in jobs):
@@ -115,12 +119,15 @@ class Submissions:
         """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
         job_id = transition.job.job_id
         is_complete = transition.status is Status.COMPLETED
-        if is_complete and (followers := self._arrivals.after(transition.job.job, transition.time)):
-            self.add(followers, self._state.scenario.workload.source)
+        if is_complete:
+            followers = self._arrivals.after(transition.job.job, transition.time)
+            if followers:
+                self.add(followers, self._state.scenario.workload.source)
         for job in self._waiting.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 
     def _schedule_next(self) -> None:
+        """Schedule the next submission of the workload. Only one is in the queue, so that the queue stays short."""
         jobs = self._state.scenario.workload.jobs
         while self._next < len(jobs) and jobs[self._next].after:
             self._next += 1
@@ -142,8 +149,11 @@ class Submissions:
         self._schedule_next()
 
     def _schedule(self, job: Job) -> None:
+        """Schedule the submission of a job that the workload does not submit by itself."""
         self._scheduled.add(job.job_id)
-        time = job.submit_time if job.past is None else self._state.clock.now
+        time = job.submit_time
+        if job.past is not None:
+            time = self._state.clock.now  # it was submitted before the run
         self._state.clock.at(time, Rank.ARRIVAL, self._submit_scheduled, job)
 
     def _submit_scheduled(self, event: Event) -> None:
@@ -153,16 +163,20 @@ class Submissions:
             self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
+        """Submit a job, and schedule its cancellation."""
         self.num_expected -= 1
         self._state.submit(job)
+        # The cancellation of a job that waited for others was scheduled when it began to wait.
         if job.cancel_time is not None and not job.after:
             time = max(job.cancel_time, self._state.clock.now)
             self._state.clock.at(time, Rank.ARRIVAL, self._cancel, job)
 
     def _cancel(self, event: Event) -> None:
+        """Cancel a job, whether it is active or still waits for its submission."""
         job: Job = event.about
         active = self._state.jobs.active.get(job.job_id)
         if active is not None:
+            # A fork may have given the job another request, without a cancellation.
             if active.job.cancel_time is not None:
                 self._state.end(active, Status.CANCELLED)
         elif self._waits(job.job_id):
@@ -173,6 +187,7 @@ class Submissions:
         return name in self._waits_for or name in self._scheduled
 
     def _wait(self, job: Job) -> None:
+        """Let a job wait until other jobs are complete, or until it is cancelled."""
         self._waits_for[job.job_id] = set(job.after)
         for name in job.after:
             self._waiting[name].append(job)
@@ -195,10 +210,11 @@ class Submissions:
         if not predecessors:
             del self._waits_for[job.job_id]
             if job.past is None:
-                now = self._state.clock.now
-                # A cancellation that is still to come is at this instant at the earliest, but its time can be rounded.
-                latest = now if job.cancel_time is None else min(now, job.cancel_time)
-                job = replace(job, submit_time=max(job.submit_time, latest))
+                earliest = self._state.clock.now
+                if job.cancel_time is not None:
+                    # A cancellation that is still to come is at this instant or later, but its time can be rounded.
+                    earliest = min(earliest, job.cancel_time)
+                job = replace(job, submit_time=max(job.submit_time, earliest))
             self._schedule(job)
 
     def _give_up(self, job: Job) -> None:
@@ -207,6 +223,7 @@ class Submissions:
         self._scheduled.discard(job.job_id)
         self.num_expected -= 1
         self._recorder.never_submitted(job)
+        # Jobs that wait for it can never be submitted either.
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, is_complete=False)
 

@@ -114,7 +114,10 @@ class Courses:
         """Return the time of the next end of an epoch [s]; ∞ if there is none."""
         while self._queue and self._next.get(self._queue[0][2]) != (self._queue[0][1], self._queue[0][0]):
             heappop(self._queue)
-        return self._queue[0][0] if self._queue else inf
+        if not self._queue:
+            return inf
+        time, *_ = self._queue[0]
+        return time
 
     def take_due(self, now: float) -> list[JobId]:
         """Return the jobs whose epochs are over, in order of number. `update` must follow for each."""
@@ -125,7 +128,7 @@ class Courses:
             time, number, job_id = heappop(self._queue)
             if self._next.get(job_id) == (number, time):
                 due[number] = job_id
-        return [due[number] for number in sorted(due)] if len(due) > 1 else list(due.values())
+        return [due[number] for number in sorted(due)]
 
     def __deepcopy__(self, memo: dict[int, object]) -> Courses:
         return copy_containers(self)

@@ -223,7 +223,9 @@ class GroundTruth:
         start = self._boundary(epoch - 1)
         end = self._boundary(epoch)
         length = end - start
-        part_left = (end - progress) / length if length > 0 else 0.0
+        part_left = 0.0
+        if length > 0:
+            part_left = (end - progress) / length
         return part_left * (times[epoch] - times[epoch + 1]) + times[epoch + 1]
 
     @property
