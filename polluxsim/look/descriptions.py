@@ -74,6 +74,25 @@ def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> st
     return " + ".join(phrases)
 
 
+def outage_words(info: Mapping[str, Any]) -> str:
+    """Return how the nodes and jobs of a run come and go beside the decisions of its policy, "" if they do not.
+
+    >>> outage_words({"config": {"cluster": {"num_nodes": 16, "least_nodes": 1, "failures": {"rate": 6.5}}}})
+    'from 1 to 16 nodes, nodes fail'
+    """
+    cluster = _part(info, "cluster")
+    phrases = []
+    if isinstance(cluster.get("least_nodes"), int):
+        phrases.append(f"from {cluster['least_nodes']} to {cluster.get('num_nodes')} nodes")
+    if cluster.get("failures"):
+        phrases.append("nodes fail")
+    if cluster.get("spot"):
+        phrases.append("spot nodes are reclaimed")
+    if _part(info, "engine").get("job_failures"):
+        phrases.append("jobs fail")
+    return ", ".join(phrases)
+
+
 def engine_words(info: Mapping[str, Any]) -> str:
     """Return the time between rounds and the cost of a restart as text, "" if the run does not state them.
 

@@ -27,6 +27,9 @@ LEAST_WIDTH = 40  # tables as text are at least this wide [characters]
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
 """Parts of a cell in tables of numbers; `frame_of_settings` explains them."""
 
+MEAN_PARTS = ("mean", "low", "high")  # parts in the unit of the metric
+COUNTED_PARTS = ("runs", "pairs")  # parts that are whole numbers
+
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
 NOT_COMPARED = "times, finish-time fairness and GPU time"  # metrics that are not compared if jobs were not served
 ONE_UNIT = "runs of a workload whose seeds change nothing count as one"
@@ -58,23 +61,49 @@ def as_latex(table: SettingsTable) -> str:
 
 
 def as_csv(table: SettingsTable) -> str:
-    """Return `frame_of_settings` as CSV, a column for each number, and the baseline of each setting."""
-    frame = frame_of_settings(table)
-    # A CSV file has one line of headings. The mean has the name of its metric alone.
-    frame.columns = [" ".join(column).removesuffix(" mean") for column in frame.columns]
+    """Return `frame_for_programs` as CSV: a line for each setting, with its baseline.
+
+    The mean has the name of its metric alone, like `avg_jct`; another number has its part after a dot, like
+    `avg_jct.change`.
+    """
+    frame = frame_for_programs(table)
+    names = [".".join(column).removesuffix(".mean") for column in frame.columns]
+    frame.columns = pd.Index(names)
     frame.insert(0, "baseline", list(table.baselines.values()))
     return str(frame.to_csv()).rstrip("\n")
 
 
 def as_json(table: SettingsTable) -> str:
-    """Return `frame_of_settings` as JSON: by setting, its baseline, and the known numbers by metric."""
+    """Return `frame_for_programs` as JSON: by setting, its baseline, and the known numbers by metric and part."""
     rows = {}
-    for label, row in frame_of_settings(table).iterrows():
+    for label, row in frame_for_programs(table).iterrows():
         numbers: dict[Any, Any] = {"baseline": table.baselines[str(label)]}
         for metric, parts in row.groupby(level=0, sort=False):
             numbers[metric] = parts.droplevel(0).dropna().to_dict()
         rows[label] = numbers
     return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def frame_for_programs(table: SettingsTable) -> pd.DataFrame:
+    """Return the table's numbers like `frame_of_settings`, by names that do not change and in the units of `Summary`.
+
+    Metrics have the names of the columns of `sweep.parquet`. Times are in seconds, and percentages are shares of 1.
+    """
+    frame = frame_of_settings(table)
+    names_by_heading = {metric.heading: name for name, metric in table.metrics.items()}
+    columns = []
+    for column in frame.columns:
+        heading = str(column[0])
+        part = str(column[1])
+        name = names_by_heading[heading]
+        if part in MEAN_PARTS:
+            frame[column] *= table.metrics[name].factor
+        columns.append((name, part.replace(" ", "_")))
+    frame.columns = pd.MultiIndex.from_tuples(columns, names=["metric", "part"])
+    for metric, part in columns:
+        if part in COUNTED_PARTS:
+            frame[metric, part] = frame[metric, part].astype("Int64")  # unknown numbers stay unknown
+    return frame
 
 
 def as_html(table: SettingsTable) -> str:
@@ -411,7 +440,7 @@ def _means(table: SettingsTable) -> Lines:
         line = [label]
         for metric in table.metrics:
             if metric in row:
-                line.append(_mean(row[metric].mean, is_bound=row[metric].is_bound))
+                line.append(_mean(row[metric].mean, table.metrics[metric], is_bound=row[metric].is_bound))
             else:
                 line.append("–")
         lines.append(line)
@@ -458,13 +487,17 @@ def _alternating(means: Sequence[str], changes: Sequence[str]) -> Iterator[str]:
         yield change
 
 
-def _mean(measured: Measured, *, is_bound: bool) -> str:
-    """Return a mean with three significant digits, and its interval; `is_bound` marks a lower bound."""
+def _mean(measured: Measured, metric: Metric, *, is_bound: bool) -> str:
+    """Return a mean with three significant digits, and its interval; `is_bound` marks a lower bound.
+
+    A count of a single run has no digits after the point.
+    """
     value, low, high = measured.estimate
     if not isfinite(value):
         return "∞"
+    is_count = not metric.unit and value.is_integer() and low is None
     num_digits = 0
-    if value:  # 0 has no logarithm
+    if value and not is_count:  # 0 has no logarithm
         num_digits = max(0, 2 - floor(log10(abs(value))))
     # The ends of the interval have the digits of the mean, so that they can be compared with it.
     text = with_interval(value, low, high, lambda number: f"{number:.{num_digits}f}".replace("-", "−"))

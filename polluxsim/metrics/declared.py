@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+PER_CENT = 0.01  # one per cent as a share of 1
+
 LESS = "less"
 MORE = "more"
 NEITHER = ""
@@ -99,14 +101,9 @@ class Metric:
             )
 
     @property
-    def column_unit(self) -> str:
-        """Return the unit of the metric's column in tables, where shares are between 0 and 1."""
-        return "" if self.unit == "%" else self.unit
-
-    @property
     def heading(self) -> str:
         """Return the title with the unit of the column."""
-        return f"{self.title} [{self.column_unit}]" if self.column_unit else self.title
+        return f"{self.title} [{self.unit}]" if self.unit else self.title
 
     @property
     def arrow(self) -> str:
@@ -115,14 +112,18 @@ class Metric:
 
     @property
     def factor(self) -> float:
-        """Return the divisor from the metric's values to its column."""
-        return HOUR if self.unit == "h" else 1.0
+        """Return the divisor from the metric's values, in seconds or as a share of 1, to its column."""
+        if self.unit == "h":
+            return HOUR
+        if self.unit == "%":
+            return PER_CENT
+        return 1.0
 
     @property
     def limits(self) -> tuple[float, float]:
         """Return the smallest and largest possible value in the column."""
         smallest = -inf if self.can_be_negative else 0.0
-        largest = 1.0 if self.unit == "%" else inf
+        largest = 100.0 if self.unit == "%" else inf
         return smallest, largest
 
 

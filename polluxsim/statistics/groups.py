@@ -342,6 +342,10 @@ def _target_of(key: str, row: Settings) -> str:
     return f"{parts[0]}._target_"
 
 
+NODES_BY_NUMBER = {"cluster.lost_nodes": "without {}", "cluster.down_nodes": "{} down"}
+"""Settings whose values are numbers of nodes, and their words."""
+
+
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     """Return the text of one setting for a legend. Its name is the last part of the key if that is unique in `among`.
 
@@ -349,9 +353,15 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     'p = −1'
     >>> in_words("policy.search", "annealing")
     'annealing'
+    >>> in_words("cluster.lost_nodes", "3"), in_words("cluster.lost_nodes", "1 2")
+    ('without node 3', 'without nodes 1 2')
     >>> in_words("cluster.failures._target_", "polluxsim.engine.failures.DrawnFailures")
     'drawn failures'
     """
+    if key in NODES_BY_NUMBER and value is not None:
+        # "lost nodes = 3" would read as a count.
+        noun = "nodes" if " " in str(value) else "node"
+        return NODES_BY_NUMBER[key].format(f"{noun} {value}")
     last = key.rpartition(".")[2]
     num_with_this_end = [other.rpartition(".")[2] for other in among].count(last)
     name = key if num_with_this_end > 1 else last.replace("_", " ")

@@ -195,7 +195,7 @@ def test_the_command_keeps_both_futures_and_compares_them(
     assert main(["run", *settings, "hydra.run.dir=first"]) == 0
     assert main(["whatif", "first", "--at", "0:30", "policy=pollux", "--drop-node", "2", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "lost nodes = 2 from 0:30:00 against FIFO" in printed.replace("Pollux, ", "")
+    assert "without node 2 from 0:30:00 against FIFO" in printed.replace("Pollux, ", "")
     folders = {path.name for path in (tmp_path / "first-at-30min").iterdir()}
     assert folders == {"as-it-was", "otherwise", "as-it-was-seed1", "otherwise-seed1"}
     info = json.loads((tmp_path / "first-at-30min" / "otherwise" / "run.json").read_text())

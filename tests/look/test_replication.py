@@ -214,16 +214,36 @@ def test_blocks_fold_to_the_width_and_keep_every_number(width: int) -> None:
 def test_every_form_has_the_frame_s_numbers() -> None:
     table = settings_table(sweep(), ["avg_jct"])
     frame = frame_of_settings(table)
+    in_seconds = frame.copy()
+    for part in ("mean", "low", "high"):
+        in_seconds[JCT, part] *= 3600
     read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
     assert set(read.pop("baseline")) == {"p = 1"}
-    np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
+    assert list(read)[:3] == ["avg_jct", "avg_jct.low", "avg_jct.high"]
+    np.testing.assert_allclose(read.to_numpy(), in_seconds.to_numpy(), rtol=1e-12)
     again = json.loads(as_json(table))
-    for label, row in frame.iterrows():
+    for label, row in in_seconds.iterrows():
         assert again[label]["baseline"] == "p = 1"
-        assert again[label][JCT] == {part: value for (_, part), value in row.items() if np.isfinite(value)}
+        numbers = {part.replace(" ", "_"): value for (_, part), value in row.items() if np.isfinite(value)}
+        assert again[label]["avg_jct"] == numbers
     for text in (as_markdown(table), as_latex(table), as_text(table)):
         for value in frame[JCT]["mean"]:
             assert f"{value:.2f}" in text
+
+
+def test_a_share_is_in_per_cent_in_tables_for_readers_and_a_share_in_those_for_programs() -> None:
+    frame = sweep()
+    frame["gpu_time.lost"] = 0.00361
+    table = settings_table(frame, ["gpu_time.lost"])
+    assert "[%]" in as_text(table)
+    assert "0.361" in as_text(table)
+    read = pd.read_csv(io.StringIO(as_csv(table)))
+    np.testing.assert_allclose(read["gpu_time.lost"], 0.00361)
+
+
+def test_a_count_of_one_run_has_no_decimals() -> None:
+    frame = sweep().head(1).assign(restarts=25.0)
+    assert "| 25 |" in as_markdown(settings_table(frame, ["restarts"]))
 
 
 def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:

@@ -22,7 +22,7 @@ from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.report.charts import ReportRun, are_rigid, charts, panels
 from polluxsim.look.report.payload import (
-    STATUSES,
+    OUTCOMES,
     changes_by_policy,
     losses_by_change,
     lost_columns,
@@ -321,7 +321,10 @@ def _what(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> str:
     for run in runs:
         if run.origin is not None:
             origins.append(f"0:00:00 is {run.origin.text(0.0)} in {run.origin.zone_name}")
-    parts = [clusters, workloads, [f"{seed_noun} {', '.join(seeds)}"], engines, from_before, origins]
+    outages = []
+    if any(descriptions.outage_words(run.info) for run in runs):
+        outages = [descriptions.outage_words(run.info) or "no failures" for run in runs]
+    parts = [clusters, outages, workloads, [f"{seed_noun} {', '.join(seeds)}"], engines, from_before, origins]
     if any(run.info.get("notes") for run in runs):
         notes = []
         for run in runs:
@@ -360,7 +363,7 @@ def _payload(subject: ReportSubject, report_run: ReportRun) -> str:
         "queues": _names([job.queue for job in jobs]),
         "applications": applications,
         "legend": legend,
-        "statuses": STATUSES,
+        "statuses": OUTCOMES,
         "gpusPerNode": list(report_run.held.gpus_per_node),
         "nodeTypes": _types(report_run),
         "isRented": report_run.rented,

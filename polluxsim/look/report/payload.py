@@ -21,12 +21,13 @@ from polluxsim.look.occupancy import Occupancy, SharedParts
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import failed_nodes, losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.outcomes import NEVER_SUBMITTED, outcome
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
 
 NEVER = -1.0  # placeholder for the time of an event that did not happen
 
-STATUSES = tuple(Status)  # in the order of their numbers in a column
+OUTCOMES = (*map(str, Status), NEVER_SUBMITTED)  # in the order of their numbers in a column
 
 COMPRESSION = 4  # level of zlib. A page of 82,247 jobs is 6 % larger than at level 9, and packed in 1/20 of the time
 
@@ -92,6 +93,13 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
     }
 
 
+def _outcome(job: JobRecord, result: Result) -> str:
+    """Return the status of a job; a job with a submission after the end of the run has one of its own."""
+    if outcome(job, result.end_time) == NEVER_SUBMITTED:
+        return NEVER_SUBMITTED
+    return str(job.status)
+
+
 def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
     """Return the columns with an entry for each job."""
     jobs = result.job_records
@@ -107,7 +115,7 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
         "job_submit": np.maximum(_field("float64", jobs, "submit_time"), 0.0),
         "job_start": np.nan_to_num(np.maximum(start, 0.0), nan=NEVER, posinf=np.inf),
         "job_end": np.nan_to_num(end, nan=NEVER, posinf=np.inf),
-        "job_status": _column("uint8", [STATUSES.index(job.status) for job in jobs]),
+        "job_status": _column("uint8", [OUTCOMES.index(_outcome(job, result)) for job in jobs]),
         "job_fairness": _field("float32", jobs, "finish_time_fairness"),
         "job_asked": _field("uint32", jobs, "num_replicas"),
         "job_restart_time": _field("float32", jobs, "restart_time"),

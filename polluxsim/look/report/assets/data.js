@@ -192,6 +192,7 @@ polluxReport.data = (() => {
 
   const endOf = (run, job) => (run.jobEnd[job] < 0 ? run.end : run.jobEnd[job]);
   const statusOf = (run, job) => run.statuses[run.jobStatus[job]];
+  const wasSubmitted = (run, job) => statusOf(run, job) !== "never submitted";
   // Whether a job's life is as long as it took: of one that ended otherwise, this is what it lasted at least.
   const isComplete = (run, job) => statusOf(run, job) === "completed";
 
@@ -275,6 +276,6 @@ polluxReport.data = (() => {
     return [...found.values()];
   }
 
-  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, outagesAt, eventsAt, present, endOf, statusOf, isComplete,
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, outagesAt, eventsAt, present, endOf, statusOf, wasSubmitted, isComplete,
     lastUpTo };
 })();

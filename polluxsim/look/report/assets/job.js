@@ -15,21 +15,28 @@ polluxReport.job = (() => {
   }
   const drawAll = () => Object.values(figures).forEach((figure) => figure.draw());
 
+  // The completion time of a job, or its age at its end if it is not complete.
+  function lifeOf(run, job) {
+    if (!data.wasSubmitted(run, job)) return "–";
+    const life = format.span(Math.max(data.endOf(run, job) - run.jobSubmit[job], 0));
+    return data.isComplete(run, job) ? life : `≥ ${life}`;
+  }
+
   // `runs` gives all runs, so that the job is seen under each of them.
   async function show(run, job, runs, looks) {
     const reasons = await data.loadReasons(run.number), changes = data.changesOf(run, job);
     const others = runs.length <= MOST_RUNS ? (await Promise.all(runs.map(data.load))).filter((other) => other !== run) : [];
-    const end = data.endOf(run, job), status = data.statusOf(run, job), submit = run.jobSubmit[job];
+    const status = data.statusOf(run, job), submit = run.jobSubmit[job];
     const application = run.applications[run.jobApplication[job]], user = run.users[job];
     format.fill("job-title", run.jobs[job]);
     format.fill("job-line", [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · "));
     format.fill("job-run", `in ${run.label}`);
     const stretches = data.waitsOf(run, job);
     format.facts("job-facts", [
-      [ofJobs.jct.title, `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
+      [ofJobs.jct.title, lifeOf(run, job)],
       ["submitted at", Number.isFinite(submit) ? format.clock(submit) : "never"],
       [ofJobs.queueing_delay.title, run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
-      [ofJobs.waiting_time.title, format.span(data.waited(run, job))],
+      [ofJobs.waiting_time.title, data.wasSubmitted(run, job) ? format.span(data.waited(run, job)) : "–"],
       [format.heading(ofJobs.gpu_hours), format.number(run.jobGpuSeconds[job] / 3600, 2)],
       [ofJobs.restarts.title, format.number(run.jobRestarts[job])],
       ...(run.jobFailures[job] ? [[ofJobs.failures.title, format.number(run.jobFailures[job])], [ofJobs.lost_time.title, format.span(run.jobLost[job])]] : []),
@@ -88,7 +95,7 @@ polluxReport.job = (() => {
     document.getElementById("twins").hidden = !twins.length;
     format.fill("job-twins", ...[[run, job], ...twins].map(([other, twin]) => format.element("tr", {},
       format.element("th", { scope: "row" }, other === run ? other.label : format.linkTo(other, twin, {}, other.label)),
-      ...[`${data.isComplete(other, twin) ? "" : "≥ "}${format.span(data.endOf(other, twin) - other.jobSubmit[twin])}`,
+      ...[lifeOf(other, twin),
         format.span(data.waited(other, twin)), format.number(other.jobRestarts[twin]),
         format.number(other.jobGpuSeconds[twin] / 3600, 2)].map((cell) => format.element("td", {}, cell)))));
   }
@@ -107,7 +114,7 @@ polluxReport.job = (() => {
         : `${loss ? "A" : "a"}t its beginning ${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(then.capacity)} ${free === 1 ? "was" : "were"} free`
           : `all ${format.number(then.capacity)} GPUs were held`} and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, said);
     });
-    format.list("job-waiting", items, "It never waited.");
+    format.list("job-waiting", items, data.wasSubmitted(run, job) ? "It never waited." : "The run ended before its submission.");
   }
 
   // What the policy said in a stretch of time, where that is recorded.

@@ -22,7 +22,7 @@ polluxReport.table = (() => {
 
   function show(next) {
     run = next;
-    const life = (job) => Math.max(data.endOf(run, job) - run.jobSubmit[job], 0);
+    const life = (job) => (data.wasSubmitted(run, job) ? Math.max(data.endOf(run, job) - run.jobSubmit[job], 0) : NaN);
     columns = [
       { name: "job", of: (job) => run.jobs[job] },
       { name: "application", of: (job) => run.applications[run.jobApplication[job]] },
