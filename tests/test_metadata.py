@@ -51,3 +51,11 @@ def test_the_citation_is_valid() -> None:
     program = [sys.executable, "-c", "from cffconvert.cli.cli import cli; cli()", "--validate"]
     completed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stdout + completed.stderr
+
+
+def test_the_history_of_benchmarks_is_that_of_its_table() -> None:
+    script = [sys.executable, str(ROOT / "docs" / "history.py")]
+    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert (ROOT / "docs" / "history.md").read_text(encoding="utf-8") == printed, (
+        "python docs/history.py > docs/history.md"
+    )
