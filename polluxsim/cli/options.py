@@ -219,6 +219,8 @@ OPTIONS: Mapping[str, Option] = {
         "longest time of one decision, like 30s", "DURATION", duration
     ),
     "live": Option("show the cluster during the run"),
+    "time-limit": Option("longest search for the bound of a workload and cluster, like 30s", "DURATION", duration),
+    "at-rounds": Option("print also the bounds for schedules in which jobs start at rounds only"),
     # What a table or a figure shows.
     "metric": Option("metric, like p50_jct", "NAME", text, repeated=True),
     "user-metric": Option("a metric of your own", "NAME=MODULE.ATTRIBUTE", text, repeated=True),
