@@ -22,7 +22,15 @@ from itertools import product
 from statistics import median
 
 import numpy as np
+from check_worlds import SHIPPED
 
+from polluxsim.checks.checking import made
+from polluxsim.checks.driving import FoundError, run_policy
+from polluxsim.checks.law_of_bounds import BestPossible
+from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.random_worlds import Allowed, random_world
+from polluxsim.policies.contract.policy import traits_of
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.statistics.bounds.bounding import MetricBound, bounds_of
 from polluxsim.statistics.bounds.measures import measures_of
 from polluxsim.statistics.bounds.problem import Capacity, JobLimits, Problem
@@ -32,8 +40,7 @@ UNIT = 60.0  # length of the unit of time of tiny worlds [s]
 TOLERANCE = 1e-6
 MOST_MEDIAN_GAP = 0.05  # of rigid worlds
 TIME_LIMIT = 1.0  # of the search for prices in a tiny world [s]
-
-Rates = dict[tuple[int, int], int]  # work in a unit of time, by pool and GPUs
+SEARCH = 0.2  # of the search for prices in a random world [s]
 
 
 @dataclass(frozen=True)
@@ -225,12 +232,56 @@ def tiny(count: int) -> bool:
     return is_well
 
 
+@cache
+def shipped(policy: str) -> NamedPolicy:
+    """Return a shipped policy."""
+    return named_policy(policy)
+
+
+def below_the_bound(policy: str, number: int, time_limit: float) -> list[str] | None:
+    """Return sentences on the metrics in which the run of a policy in a random world is better than its bound.
+
+    None if the policy does not complete the world.
+    """
+    guest = shipped(policy)
+    world = with_parameters(random_world(number, Allowed.under(traits_of(guest.make()))), guest, number)
+    try:
+        result = run_policy(world, made(guest, world))
+    except FoundError:
+        return None
+    law = BestPossible(world, guest.make(), time_limit)
+    return [finding.message for finding in law.check_end(result)]
+
+
+def worlds(count: int) -> bool:
+    """Run the shipped policies in turn in random worlds, and return whether no run is below its bound."""
+    broken = 0
+    incomplete = 0
+    for number in range(count):
+        policy = SHIPPED[number % len(SHIPPED)]
+        messages = below_the_bound(policy, number, SEARCH)
+        if messages is None:
+            incomplete += 1
+            continue
+        for message in messages:
+            print(f"{policy} in world {number}: {message}")
+        broken += bool(messages)
+    print(f"{count} random worlds, {len(SHIPPED)} policies: {broken} runs below a bound, {incomplete} did not complete")
+    return not broken
+
+
 def main() -> None:
     """Compare, and exit with 1 if a bound is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", type=int, default=0, metavar="N", help="tiny worlds of each kind")
+    parser.add_argument("--worlds", type=int, default=0, metavar="N", help="random worlds of polluxsim check")
     options = parser.parse_args()
-    sys.exit(0 if tiny(options.tiny) else 1)
+    is_well = True
+    if options.tiny:
+        is_well &= tiny(options.tiny)
+    if options.worlds:
+        is_well &= worlds(options.worlds)
+    sys.exit(0 if is_well else 1)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NO = 1  # exit status if a run is better than its bound
 
+LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
+
 
 def add_bound(parser: ArgumentParser) -> None:
     parser.description = (
@@ -71,9 +73,10 @@ def _print_table(runs: Sequence[Run], bounds: Sequence[RunBound]) -> None:
     from polluxsim.look.descriptions import labels
 
     names = [run.name for run in runs]
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         names = labels(runs)
-    table = bounds_table({name: [bound] for name, bound in zip(names, bounds, strict=True)})
+    bounds_by_name = {name: [bound] for name, bound in zip(names, bounds, strict=True)}
+    table = bounds_table(bounds_by_name, is_named=len(runs) > 1)
     if table is not None:
         console().print(table)
     sentences: dict[str, list[str]] = {}

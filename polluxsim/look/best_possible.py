@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -12,7 +12,7 @@ from polluxsim.common.durations import HOUR, unit_of
 from polluxsim.look.tables import boxed
 from polluxsim.records.bounds import PART_WORDS, MetricBound, RunBound, stored_bound
 from polluxsim.records.storage import Run
-from polluxsim.statistics.metric_lines import metric_of, number_text
+from polluxsim.statistics.metric_lines import METRICS, metric_of, number_text
 
 TITLE = "best possible"
 AT_ROUNDS = ", starts at rounds only"
@@ -24,21 +24,38 @@ def stored_bounds(runs: Sequence[Run]) -> list[RunBound | None]:
     return [stored_bound(run.folder, run.info) for run in runs]
 
 
-def bounds_table(bounds: Mapping[str, Sequence[RunBound]]) -> Table | None:
+def stored_table(runs: Mapping[str, Sequence[Run]], metrics: Collection[str] = ()) -> Table | None:
+    """Return the table of the bounds that folders of runs store, by label; None if no label has bounds of all runs.
+
+    `metrics` are the metrics to show, by default all.
+    """
+    bounds = {}
+    for label, of_label in runs.items():
+        known = [bound for bound in stored_bounds(of_label) if bound is not None]
+        if known and len(known) == len(of_label):
+            bounds[label] = known
+    return bounds_table(bounds, metrics, is_named=len(runs) > 1)
+
+
+def bounds_table(
+    bounds: Mapping[str, Sequence[RunBound]], metrics: Collection[str] = (), *, is_named: bool
+) -> Table | None:
     """Return a table of metrics with their best possible values; None without a bound.
 
     `bounds` has the bounds of the runs by label. Values of several runs are means, and the gap is that of the means.
+    `is_named` says whether the lines begin with the labels.
     """
     lines = [["", "metric", "here", TITLE, "gap", "sharpest part"]]
     for label, of_runs in bounds.items():
         for metric, suffix in _metrics(of_runs):
+            if metrics and metric not in metrics:
+                continue
             lines.append([label, f"{metric_of(metric).title}{suffix}", *_cells(metric, suffix, of_runs)])
     if len(lines) == 1:
         return None
-    if len(bounds) == 1:
-        lines = [line[1:] for line in lines]
-        return boxed(lines)
-    return boxed(lines, names=2)
+    if is_named:
+        return boxed(lines, names=2)
+    return boxed([line[1:] for line in lines])
 
 
 def bound_sentences(label: str, bound: RunBound) -> Iterator[str]:
@@ -50,7 +67,7 @@ def bound_sentences(label: str, bound: RunBound) -> Iterator[str]:
 
 def _metrics(bounds: Sequence[RunBound]) -> Iterator[tuple[str, str]]:
     """Yield the metrics with a bound in all runs, and the words behind their titles."""
-    for metric in bounds[0].metrics:
+    for metric in METRICS:
         if not all(metric in bound.metrics and metric in bound.values for bound in bounds):
             continue
         yield metric, ""

@@ -19,7 +19,7 @@ from polluxsim.run.building import build
 from polluxsim.run.claim import DESCENT
 from polluxsim.run.forks import BEFORE, spec_of
 from polluxsim.run.inputs import load_inputs
-from polluxsim.run.limits_of_jobs import bounded_world
+from polluxsim.run.limits_of_jobs import bounded_world, starting_at_rounds
 from polluxsim.run.located import LocatedPaths
 from polluxsim.run.spec import RunSpec
 from polluxsim.statistics.bounds.bounding import METRICS, TIME_LIMIT, bounds_of
@@ -109,8 +109,7 @@ def _bound_of_world(scenario: Scenario, runs: Sequence[Run], request: BoundReque
     """Return the bounds that runs share, without their values."""
     # The runs have the same outages, but a run does not record those after its end.
     until = min(run.result.end_time for run in runs)
-    result = runs[0].result
-    world = bounded_world(scenario, result, until=until)
+    world = bounded_world(scenario, runs[0].result, until)
     if world.problem is None:
         return RunBound({}, sentences=world.sentences)
     sentences = list(world.sentences)
@@ -121,9 +120,8 @@ def _bound_of_world(scenario: Scenario, runs: Sequence[Run], request: BoundReque
     if request.at_rounds and scenario.settings.ask_at_failures:
         sentences.append("Jobs may start between rounds, after failures, so that there is no bound at rounds.")
     elif request.at_rounds:
-        later = bounded_world(scenario, result, at_rounds=True, until=until).problem
-        if later is not None:
-            at_rounds = bounds_of(later, request.metrics, request.time_limit)
+        later = starting_at_rounds(world.problem, scenario.settings.round_interval)
+        at_rounds = bounds_of(later, request.metrics, request.time_limit)
     return RunBound(metrics, at_rounds, tuple(sentences))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -46,12 +46,10 @@ class Pool(NamedTuple):
     group: tuple[str, ...]  # names of the partitions; empty without partitions
 
 
-def bounded_world(
-    scenario: Scenario, result: Result, *, at_rounds: bool = False, until: float | None = None
-) -> BoundedWorld:
+def bounded_world(scenario: Scenario, result: Result, until: float | None = None) -> BoundedWorld:
     """Return what no schedule of the jobs in the metrics of a run can beat.
 
-    With `at_rounds`, jobs start at rounds only. After `until` [s], by default the end of the run, all nodes are up.
+    After a time [s], by default the end of the run, all nodes count as up.
     """
     records = counted(result)
     if not records:
@@ -65,14 +63,21 @@ def bounded_world(
     names += sorted(with_deadlines - set(names))
     jobs = {job.job_id: job for job in scenario.workload.jobs}
     reasons = list(_reasons_for_alone_only(scenario, [jobs[name] for name in names]))
-    limits = LimitsOfJobs(scenario, only_alone=bool(reasons), at_rounds=at_rounds)
+    limits = LimitsOfJobs(scenario, only_alone=bool(reasons))
     submissions = _Submissions(jobs, limits)
-    problem = Problem(
-        tuple(limits.of(jobs[record.job], submissions.of(record.job)) for record in records),
-        capacity_of(scenario.cluster, result.outage_records, result.end_time if until is None else until),
-    )
-    others = tuple(limits.of(jobs[name], submissions.of(name)) for name in names[len(records) :])
-    return BoundedWorld(Problem(problem.jobs, problem.capacity, others), tuple(reasons))
+    of_jobs = [limits.of(jobs[name], submissions.of(name)) for name in names]
+    capacity = capacity_of(scenario.cluster, result.outage_records, result.end_time if until is None else until)
+    problem = Problem(tuple(of_jobs[: len(records)]), capacity, tuple(of_jobs[len(records) :]))
+    return BoundedWorld(problem, tuple(reasons))
+
+
+def starting_at_rounds(problem: Problem, interval: float) -> Problem:
+    """Return a problem whose jobs start at rounds only. Rounds are at the multiples of an interval [s]."""
+
+    def later(job: JobLimits) -> JobLimits:
+        return replace(job, ready=max(first_round(job.ready, interval) * interval, job.ready))
+
+    return Problem(tuple(map(later, problem.jobs)), problem.capacity, tuple(map(later, problem.others)))
 
 
 def _reasons_for_alone_only(scenario: Scenario, jobs: Sequence[Job]) -> Iterator[str]:
@@ -120,10 +125,9 @@ class _Submissions:
 class LimitsOfJobs:
     """Compute the limits of jobs. Jobs of one application share its speeds."""
 
-    def __init__(self, scenario: Scenario, *, only_alone: bool, at_rounds: bool) -> None:
+    def __init__(self, scenario: Scenario, *, only_alone: bool) -> None:
         self._scenario = scenario
         self._only_alone = only_alone
-        self._interval = scenario.settings.round_interval if at_rounds else None
         self._pools = {pool: number for number, pool in enumerate(pools_of(scenario.cluster))}
         self._mixes = _may_mix_types(scenario)
         self._speeds: dict[tuple[str, Pool], tuple[int, Speeds | None]] = {}
@@ -131,14 +135,11 @@ class LimitsOfJobs:
 
     def of(self, job: Job, submit: float) -> JobLimits:
         """Return the limits of a job with its submission [s]."""
-        ready = submit
-        if self._interval is not None:
-            ready = max(first_round(submit, self._interval) * self._interval, submit)
         measures = self._measures_of(job)
         shortest = measures[0].work
         if self._only_alone:
             measures = ()
-        return JobLimits(submit, ready, shortest, measures, job.deadline)
+        return JobLimits(submit, submit, shortest, measures, job.deadline)
 
     def _measures_of(self, job: Job) -> tuple[Measure, ...]:
         key: object = job.job_id

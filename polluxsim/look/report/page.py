@@ -17,6 +17,7 @@ from polluxsim.common.files import atomic_write
 from polluxsim.common.phrases import count_range, listed
 from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
+from polluxsim.look.best_possible import bound_sentences, stored_bounds
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
@@ -135,6 +136,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         what=_what(runs, report_runs),
         window=[] if window is None else [*window.sentences(runs), "figures show the whole runs"],
         forks=forks,
+        bounds=_bounds(runs, report_runs) if window is None else [],
         parts=_from_forks(runs) if window is None else [],
         cards=[_card(run, report_run) for run, report_run in zip(runs, report_runs, strict=True)],
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
@@ -211,6 +213,15 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     from polluxsim.statistics.frames import frame_of  # noqa: PLC0415  (pandas is slow to load)
 
     return Markup(as_html(settings_table(frame_of(runs))))
+
+
+def _bounds(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[str]:
+    """Return sentences on the best possible values of metrics that the folders of runs store."""
+    sentences = []
+    for bound, report_run in zip(stored_bounds(runs), report_runs, strict=True):
+        if bound is not None:
+            sentences += bound_sentences(report_run.label, bound)
+    return sentences
 
 
 class ForkPart(NamedTuple):
