@@ -230,6 +230,7 @@ OPTIONS: Mapping[str, Option] = {
     "x": Option("setting on the horizontal axis, like policy.p or policy", "SETTING"),
     "each": Option("draw a line for each run; by default the runs of a setting are pooled"),
     "dark": Option("draw the figure for a dark page"),
+    "bounds": Option("compare each policy with the best possible schedule of each scenario"),
     "reports": Option("write a report of each policy's runs on each scenario, and link the page to them"),
     "width": Option("width in print [cm]; 8.5 fits one column and 17 fits two", "CM", number),
     "bin": Option("length of the averaging window, like 30min", "DURATION", window),

@@ -217,7 +217,7 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
 
 def _bounds(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[str]:
     """Return sentences on the best possible values of metrics that the folders of runs store."""
-    sentences = []
+    sentences: list[str] = []
     for bound, report_run in zip(stored_bounds(runs), report_runs, strict=True):
         if bound is not None:
             sentences += bound_sentences(report_run.label, bound)

@@ -13,6 +13,7 @@ import pandas as pd
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import atomic_write
 from polluxsim.run.configurations import import_from_here
+from polluxsim.studies.arena.best_possible import Bounds, best_possible, sentences_on_bounds, with_bounds
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import page, write_reports
 from polluxsim.studies.arena.playing import ArenaPlace, Played, default_policies, play, read_suite
@@ -37,6 +38,7 @@ class ArenaRequest:
     folder: Path = Path("arena")  # for the runs and the page; finished runs in it are reused
     workers: int | None = None  # number of processes; None: one for each core
     launcher: Sequence[str] = ()  # settings of Hydra, like hydra/launcher=ray
+    bounds: bool = False  # whether to compare with the best possible schedules
     reports: bool = False  # whether to write a report of each policy's runs on each scenario
 
     def __post_init__(self) -> None:
@@ -56,10 +58,12 @@ class Arena(NamedTuple):
     board: Leaderboard
     played: Played
     text: str  # the content of arena.md
+    bounds: Bounds | None = None  # best possible values; None if they are not asked for
 
     def frame(self) -> pd.DataFrame:
         """Return the results as a table, with a row for each policy and scenario."""
-        return frame_of_leaderboard(self.board)
+        frame = frame_of_leaderboard(self.board)
+        return frame if self.bounds is None else with_bounds(frame, self.bounds)
 
 
 def arena(request: ArenaRequest) -> Arena:
@@ -78,9 +82,12 @@ def arena(request: ArenaRequest) -> Arena:
     place = ArenaPlace(folder, request.workers, tuple(request.launcher), tuple(request.metrics))
     played = play(list(request.policies) or default_policies(), suite, place)
     board = leaderboard(played)
-    arena = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
+    bounds = best_possible(played, folder) if request.bounds else None
+    sentences = () if bounds is None else tuple(sentences_on_bounds(bounds))
+    titles = {scenario.name: scenario.title for scenario in suite.scenarios}
+    arena = Arena(board, played, as_markdown(board, titles, sentences), bounds)
     reports = write_reports(played, folder) if request.reports else {}
-    for name, content in {"arena.html": page(board, suite, reports), "arena.md": arena.text}.items():
+    for name, content in {"arena.html": page(board, suite, reports, sentences), "arena.md": arena.text}.items():
         with atomic_write(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     # An open file, because pyarrow takes only names in UTF-8.

@@ -159,15 +159,15 @@ def change_in_words(one: ArenaStanding, metric: str) -> str:
     return f"{'' if change.is_real else '≈ '}{measured_change(change)}"
 
 
-def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
+def as_markdown(board: Leaderboard, titles: Mapping[str, str], more: Sequence[str] = ()) -> str:
     """Return an arena as Markdown: the ranking, sentences, and a table for each scenario, without wall-clock times.
 
-    `titles` are the titles of the scenarios by name.
+    `titles` are the titles of the scenarios by name, and `more` are further sentences.
     """
     board = titled(board)
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
     parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
-    parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
+    parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board), *more)]
     for scenario, standings in board.standings.items():
         metrics = []
         for metric in board.metrics:
