@@ -38,7 +38,7 @@ def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) 
         deadline = limits.deadline
         if deadline is None or deadline <= limits.ready:
             continue
-        if deadline > slots.ends[-2]:
+        if deadline > slots.priced[-1]:
             free += 1
         else:
             jobs.append((linear(limits), deadline))
@@ -55,7 +55,7 @@ def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) 
 
 
 def _parts(jobs: list[tuple[Linear, float]], slots: Slots) -> list[_Part]:
-    ends = slots.ends[:-1]
+    ends = slots.priced
     parts = []
     for number, (job, deadline) in enumerate(jobs):
         first = max(int(np.searchsorted(ends, job.ready, side="right")) - 1, 0)
@@ -69,7 +69,7 @@ def _parts(jobs: list[tuple[Linear, float]], slots: Slots) -> list[_Part]:
 
 
 def _prices(jobs: list[tuple[Linear, float]], parts: list[_Part], slots: Slots, time_limit: float) -> Array | None:
-    """Return the dual values of the capacity in the programme, shape (pools, S − 1); None if it has no solution."""
+    """Return the dual values of the capacity in the programme, shape (pools, S); None if it has no solution."""
     from scipy.optimize import linprog  # noqa: PLC0415  (slow to load)
     from scipy.sparse import csr_array, hstack  # noqa: PLC0415
 

@@ -20,13 +20,25 @@ from polluxsim.common.kernels import helper, kernel
 def hull(prices, slot, first, last, types, gpus, rates, widths, slopes, lower, upper):  # type: ignore[no-untyped-def]
     """Write the parts of a slot into four arrays, and return their number.
 
-    The modes are `first` to `last` − 1. `lower` and `upper` are the modes at both ends of a part; `lower` is −1 for no
-    GPUs.
+    The modes are `first` to `last` − 1, in order of pools. Those of one pool are corners of a concave hull, in order of
+    their rates. `lower` and `upper` are the modes at both ends of a part; `lower` is −1 for no GPUs.
     """
     count = 0
     rate = 0.0
     cost = 0.0
     mode = -1
+    if types[first] == types[last - 1]:  # one pool, whose price does not change the hull
+        held = 0.0
+        for other in range(first, last):
+            widths[count] = rates[other] - rate
+            slopes[count] = prices[types[other], slot] * (gpus[other] - held) / widths[count]
+            lower[count] = mode
+            upper[count] = other
+            count += 1
+            mode = other
+            rate = rates[other]
+            held = gpus[other]
+        return count
     while True:
         best = -1
         best_slope = np.inf

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
 from polluxsim.statistics.bounds.problem import Array, Measure, Mode
 from polluxsim.statistics.bounds.speeds import Speeds
 
-LEVELS = (0.01, 0.1, 1.0)
-"""Prices of a GPU for one second [s], for each of which there is a measure."""
+LEVELS = (0.01, 0.1, inf)
+"""Prices of a GPU for one second [s], for each of which there is a measure. With ∞, only GPU time counts."""
 
 EQUAL = 1e-9  # measures whose weights differ by less than this share are the same
 
@@ -47,7 +48,8 @@ def _weights(speeds: Mapping[int, Speeds], costs: Mapping[int, Array], level: fl
     """Return the least cost of one unit of work in each epoch, with a price of a GPU for one second [s]."""
     least = []
     for pool, known in speeds.items():
-        prices = 1 + level * np.array(known.counts, float)
+        counts = np.array(known.counts, float)
+        prices = counts if level == inf else 1 + level * counts
         least.append((costs[pool] * prices).min(axis=1))
     weights: Array = np.min(least, axis=0)
     return weights

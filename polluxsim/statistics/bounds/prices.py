@@ -11,7 +11,7 @@ import numpy as np
 from polluxsim.statistics.bounds.problem import Array, Problem
 from polluxsim.statistics.bounds.slots import Slots
 
-STEP = 50  # changes of the prices in a step
+STEP = 100  # changes of the prices in a step
 LEAST_GAIN = 1e-3  # the search ends after a step that gains less than this share
 PATIENCE = 10  # changes without a better bound after which the aim is lowered
 FIRST_AIM = 0.1  # the bound aimed at exceeds the best one by this share at first
@@ -22,11 +22,11 @@ class Priced(NamedTuple):
     """What prices prove."""
 
     mean: float  # no schedule has a lower mean JCT [s]
-    usage: Array  # GPU time that the jobs alone would use at these prices, shape (pools, S − 1) [GPU s]
+    usage: Array  # GPU time that the jobs alone would use at these prices, shape (pools, S) [GPU s]
 
 
 def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
-    """Return the bound on the mean JCT with prices ≥ 0, shape (pools, S − 1).
+    """Return the bound on the mean JCT with prices ≥ 0, shape (pools, S).
 
     For every schedule and every prices, the sum of completion times is at least the sum of the least costs of jobs
     alone, less the price of all GPU time: the schedule uses at most the GPU time that is there. So the bound is valid
@@ -35,13 +35,13 @@ def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
     from polluxsim.statistics.bounds.least_costs import least_costs  # noqa: PLC0415  (loads Numba)
 
     jobs = problem.arrays
-    priced = slots.with_last(prices)
+    priced = slots.padded(prices)
     usage = np.zeros(priced.shape)
     costs, _ = least_costs(
         slots.ends, priced, jobs.ready, jobs.measures, jobs.works, jobs.firsts, jobs.pools, jobs.gpus, jobs.rates, usage
     )
     total = float(costs.sum()) - float((prices * slots.gpu_seconds).sum()) - sum(job.submit for job in problem.jobs)
-    return Priced(total / len(problem.jobs), usage[:, :-1])
+    return Priced(total / len(problem.jobs), usage[:, : prices.shape[1]])
 
 
 class Search:
@@ -68,7 +68,7 @@ class Search:
                 self._change()
                 if clock() >= until:
                     return
-            if self.best - before < LEAST_GAIN * abs(before) and self._aim < LEAST_GAIN:
+            if self.best - before < LEAST_GAIN * abs(before):
                 return
 
     def _change(self) -> None:

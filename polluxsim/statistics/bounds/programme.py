@@ -38,12 +38,12 @@ def linear(job: JobLimits) -> Linear:
 
 
 def programme_prices(problem: Problem, slots: Slots, time_limit: float) -> Array | None:
-    """Return the dual values of the capacity, shape (pools, S − 1), or None if there is no solution in time [s]."""
+    """Return the dual values of the capacity, shape (pools, S), or None if there is no solution in time [s]."""
     jobs = [linear(job) for job in problem.jobs]
     joined = _joined(jobs, slots)
-    ends = slots.ends[:-1][::joined]
-    if ends[-1] < slots.ends[-2]:
-        ends = np.append(ends, slots.ends[-2])
+    ends = slots.priced[::joined]
+    if ends[-1] < slots.priced[-1]:
+        ends = np.append(ends, slots.priced[-1])
     columns = _Columns(jobs, ends)
     prices = columns.solve(problem.capacity.gpu_seconds(ends), time_limit)
     if prices is None:
@@ -94,7 +94,7 @@ class _Columns:
         rows = self._pool * self._num_slots + self._slot
         use = csr_array((self._gpus, (rows, number)), shape=(gpu_seconds.size, len(number)))
         solution = linprog(
-            self._start * self._rate / self._shortest[self._job],
+            cost_of_progress(self._start, self._most, self._shortest[self._job], self._rate) * self._rate,
             A_ub=use,
             b_ub=gpu_seconds.ravel(),
             A_eq=work,
@@ -115,10 +115,20 @@ def programme_value(problem: Problem, slots: Slots, prices: Array) -> float:
     It is the dual value: each job takes the seconds that are cheapest for it, without an end.
     """
     total = -float((prices * slots.gpu_seconds).sum())
-    priced = slots.with_last(prices)
+    priced = slots.padded(prices)
     for job in problem.jobs:
         total += _least(linear(job), slots.ends, priced) + job.shortest / 2 - job.submit
     return total / len(problem.jobs)
+
+
+def cost_of_progress(starts: Array, lengths: Array, shortest: Array | float, rate: Array | float) -> Array:
+    """Return what a second of progress at full speed adds to the mean busy time in each slot [s].
+
+    It counts from the start of the slot, because the job may run at any time of the slot. Progress is weighed, not time
+    on GPUs: on a slow pool, a job has less of both busy time and progress in a second. So the rate has no effect.
+    """
+    cost: Array = starts / shortest
+    return cost
 
 
 def _least(job: Linear, ends: Array, prices: Array) -> float:
@@ -129,7 +139,7 @@ def _least(job: Linear, ends: Array, prices: Array) -> float:
     costs = []
     seconds = []
     for pool, gpus, rate in job.gpus:
-        costs.append(starts / job.shortest + prices[pool, first:] * gpus / rate)
+        costs.append(cost_of_progress(starts, lengths, job.shortest, rate) + prices[pool, first:] * gpus / rate)
         seconds.append(lengths * rate)
     cost = np.concatenate(costs)
     order = np.argsort(cost, kind="stable")

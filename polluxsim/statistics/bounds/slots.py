@@ -13,22 +13,28 @@ MOST_SLOTS = 600
 SHORTEST = 10.0  # shortest slot [s]
 BEYOND = 1.5  # prices end at this multiple of the time from the first arrival until all work could be done
 NEVER = 1e12  # end of the last slot, without prices, in which every job completes [s]
+GROWTH = 1.25  # ratio of the lengths of neighbouring slots without prices
 
 
 class Slots(NamedTuple):
-    """Slots of equal length, and a last slot without prices."""
+    """Slots of equal length, and slots of growing lengths without prices after them."""
 
-    ends: Array  # start of the first slot, and the ends of all slots, shape (S + 1,) [s]
-    gpu_seconds: Array  # GPU time that is there in each slot but the last, shape (pools, S − 1) [GPU s]
+    ends: Array  # start of the first slot, and the ends of all slots, rising [s]
+    gpu_seconds: Array  # GPU time that is there in each slot with a price, shape (pools, S) [GPU s]
+
+    @property
+    def priced(self) -> Array:
+        """Return the start of the first slot and the ends of the slots with prices, shape (S + 1,) [s]."""
+        return self.ends[: self.gpu_seconds.shape[1] + 1]
 
     @property
     def lengths(self) -> Array:
-        """Return the lengths of the slots other than the last, shape (S − 1,) [s]."""
-        return np.diff(self.ends[:-1])
+        """Return the lengths of the slots with prices, shape (S,) [s]."""
+        return np.diff(self.priced)
 
-    def with_last(self, prices: Array) -> Array:
-        """Return prices, shape (pools, S − 1), with that of the last slot, 0."""
-        return np.pad(prices, ((0, 0), (0, 1)))
+    def padded(self, prices: Array) -> Array:
+        """Return prices, shape (pools, S), and the price 0 of all other slots."""
+        return np.pad(prices, ((0, 0), (0, len(self.ends) - len(self.priced))))
 
 
 def slots_of(problem: Problem) -> Slots:
@@ -39,4 +45,11 @@ def slots_of(problem: Problem) -> Slots:
     span = max(BEYOND * (until - first), SHORTEST)
     number = int(min(max(span / SHORTEST, 1), MOST_SLOTS))
     priced = first + span * np.arange(number + 1) / number
-    return Slots(np.append(priced, NEVER), problem.capacity.gpu_seconds(priced))
+    unpriced = []
+    length = span / number
+    end = priced[-1]
+    while end < NEVER:
+        length *= GROWTH
+        end = min(end + length, NEVER)
+        unpriced.append(end)
+    return Slots(np.concatenate([priced, unpriced]), problem.capacity.gpu_seconds(priced))
