@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Command] = {
                     no="if no size or load meets the target"),
     "table": Command("print a table of the metrics of runs", "tables"),
     "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
-    "bound": Command("print the best possible value of metrics, and the gap of runs to it", "bound",
+    "bound": Command("print how far runs are from the best possible schedule", "bound",
                      no="if a run is better than its bound"),
     "plot": Command("draw a figure", "figures"),
     "report": Command("write runs to an interactive HTML file", "figures"),
