@@ -38,12 +38,18 @@ def add_bound(parser: ArgumentParser) -> None:
 
 
 def _bound(options: Namespace) -> int:
+    from polluxsim.common.progress_line import progress_line
     from polluxsim.run.bounds import BoundRequest, bounds_of_runs, store
     from polluxsim.statistics.bounds.bounding import METRICS, TIME_LIMIT
 
     request = BoundRequest(options.metric or METRICS, options.time_limit or TIME_LIMIT, options.at_rounds)
     runs = _runs(options.runs, options.allow_classes)
-    bounds = bounds_of_runs(runs, request)
+    with progress_line("bounds", len(runs)) as show_progress:
+
+        def show(number: int, count: int) -> None:
+            show_progress(number - 1, count, "")
+
+        bounds = bounds_of_runs(runs, request, show)
     for run, bound in zip(runs, bounds, strict=True):
         store(run, bound)
     if options.form == "json":

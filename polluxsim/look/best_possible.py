@@ -95,10 +95,15 @@ def gap_in_words(gap: float) -> str:
     return f"{100 * gap:,.1f} %".replace("-", "−")
 
 
+def _number(value: float) -> str:
+    """Return a number of jobs as text. Means over runs need not be whole."""
+    return number_text(int(value) if value.is_integer() else value)
+
+
 def _texts(metric: str, value: float, best: float, bound: MetricBound) -> tuple[str, str]:
     """Return a value and its bound in one unit, with a sign before the bound."""
     sign = "≤" if bound.is_upper else "≥"
     if metric_of(metric).unit != "h":
-        return number_text(value), f"{sign} {number_text(best)}"
+        return _number(value), f"{sign} {_number(best)}"
     unit, size = unit_of(max(value, best) or HOUR)
     return f"{number_text(value / size)} {unit}", f"{sign} {number_text(best / size)} {unit}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isclose, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from polluxsim.common.files import atomic_write
 from polluxsim.records.completeness import FILES
 
 BOUND_FILE = "bound.json"
+ROUNDING = 1e-9  # share by which parts differ that are equal
 REMEDY = "delete this file, and give 'polluxsim bound' again"
 
 PART_WORDS = {
@@ -35,14 +36,22 @@ class MetricBound:
 
     @property
     def part(self) -> str:
-        """Return the sharpest part. Of equal parts, the first one counts."""
-        best = min if self.is_upper else max
-        return best(self.parts, key=lambda name: self.parts[name])
+        """Return the sharpest part. Of parts that are equal up to rounding, the first one counts.
+
+        >>> MetricBound({"alone": 600.0, "prices": 600.0000001}).part
+        'alone'
+        """
+        return next(name for name, value in self.parts.items() if isclose(value, self._best, rel_tol=ROUNDING))
 
     @property
     def value(self) -> float:
         """Return the bound."""
         return self.parts[self.part]
+
+    @property
+    def _best(self) -> float:
+        values = self.parts.values()
+        return min(values) if self.is_upper else max(values)
 
     def gap(self, value: float) -> float | None:
         """Return the distance of a value from the bound, as a share of the bound; None if the bound is 0.
