@@ -22,9 +22,11 @@ from polluxsim.look.side_by_side import SideBySide, crowd_html
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.records.bounds import RunBound
 from polluxsim.records.results import Result as Records
 from polluxsim.records.storage import Run, located, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
+from polluxsim.statistics.bounds.bounding import METRICS, TIME_LIMIT
 from polluxsim.statistics.comparisons import compared, frame_of_comparisons
 from polluxsim.statistics.frames import columns_of
 from polluxsim.statistics.groups import settings_of
@@ -111,6 +113,44 @@ class Result(Run):
         Raise InvalidInputError if there is no such job, or the text is not a time.
         """
         return at(self, self.result.reason_records, find_job(self, job), self.seconds(time))
+
+    def bound(
+        self, metrics: Sequence[str] | None = None, *, time_limit: float = TIME_LIMIT, at_rounds: bool = False
+    ) -> RunBound:
+        """Return bounds on the best possible schedule, as `polluxsim bound` prints them.
+
+        A run from a folder keeps them there.
+
+        Parameters
+        ----------
+        metrics
+            Metrics to bound, like `avg_jct`; by default all that have a bound.
+        time_limit
+            Longest search for prices [s].
+        at_rounds
+            Whether also schedules in which jobs start at rounds only are bounded.
+
+        Raises
+        ------
+        InvalidConfigError
+            If a metric has no bound.
+        InvalidInputError
+            If the jobs of the run cannot be loaded again.
+
+        Examples
+        --------
+        >>> import polluxsim
+        >>> run = polluxsim.simulate(policy="srsf", workload="philly-like-rigid", progress=False)
+        >>> bound = run.bound(["avg_jct"], time_limit=1.0)
+        >>> bound.metrics["avg_jct"].value <= run.metrics.avg_jct
+        True
+        """
+        from polluxsim.run.bounds import BoundRequest, bounds_of_runs, store  # noqa: PLC0415  (few scripts need it)
+
+        request = BoundRequest(METRICS if metrics is None else metrics, time_limit, at_rounds)
+        (bound,) = bounds_of_runs([self], request)
+        store(self, bound)
+        return bound
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw a figure, as `polluxsim plot KIND` with its options by name: `run.plot("usage", bin=10)`.

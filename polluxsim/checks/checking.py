@@ -23,6 +23,7 @@ from polluxsim.checks.driving import (
 )
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.growth import growth_findings
+from polluxsim.checks.law_of_bounds import BestPossible
 from polluxsim.checks.laws import RunLaws
 from polluxsim.checks.origin import origin_dependence
 from polluxsim.checks.parameters import by_clock, with_parameters
@@ -43,9 +44,10 @@ Make = Callable[..., Policy]
 
 ALL_FAULTS = frozenset(Fault)
 
-# Values of `faults` for `checked_world` that require further runs.
+# Values of `faults` for `checked_world` that require further runs or, for bounds, much time.
 RUNS = {
-    fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK, Fault.ORIGIN)
+    fault: (fault,)
+    for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK, Fault.ORIGIN, Fault.BOUND)
 }
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
@@ -56,6 +58,7 @@ SALTS = (1, 2, 3)  # alternative hashes of names
 CLOCKED_WORLDS = 3  # other clocks are tried in every world whose number is a multiple of this
 
 SALTED_WORLDS = 4  # the alternative hashes are tried in every world whose number is a multiple of this
+BOUNDED_WORLDS = 5  # bounds are computed in every world whose number is a multiple of this
 SHIFTED_WORLDS = 4  # another origin of time is tried in every world whose number is one less than a multiple of this
 
 
@@ -123,6 +126,8 @@ def _all_findings(
             faults.discard(Fault.CLOCK)
         if (number + 1) % SHIFTED_WORLDS:
             faults.discard(Fault.ORIGIN)
+        if number % BOUNDED_WORLDS:
+            faults.discard(Fault.BOUND)
         yield from checked_world(guest, world, timeout=timeout, faults=faults)
     yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
@@ -132,7 +137,7 @@ def checked_world(
 ) -> list[Finding]:
     """Return the faults that a policy shows in one world; arguments as of `check`.
 
-    Faults that need further runs are searched for only if they are among `faults`.
+    Faults that need further runs, or bounds, are searched for only if they are among `faults`.
     """
     guest = named_policy(policy) if isinstance(policy, str) else policy
     make = partial(made, guest, world)
@@ -161,6 +166,8 @@ def checked_world(
         if Fault.ORIGIN in faults and is_movable and not findings and not observed.traits.follows_clock:
             findings += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
         findings += laws.findings.values()
+        if Fault.BOUND in faults:
+            findings += BestPossible(world, observed.policy).check_end(once)
     except FoundError as error:
         findings = [error.finding]
     return [replace(finding, world=world) for finding in findings]

@@ -205,6 +205,7 @@ class Fault(StrEnum):
     LIMIT = "a start beyond a limit"
     PREEMPTION = "a preemption in spite of the promise"
     BATCH_SIZE = "another batch size than the policy chose"
+    BOUND = "a run that is better than any schedule can be"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ COMMANDS: Mapping[str, Command] = {
                     no="if no size or load meets the target"),
     "table": Command("print a table of the metrics of runs", "tables"),
     "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
+    "bound": Command("print how far runs are from the best possible schedule", "bound",
+                     no="if a run is better than its bound"),
     "plot": Command("draw a figure", "figures"),
     "report": Command("write runs to an interactive HTML file", "figures"),
     "timeline": Command("write a run to a timeline for Perfetto", "figures"),
@@ -80,7 +82,7 @@ GROUPS: Mapping[str, Group] = {
 
 PURPOSES = {
     "run and judge policies": ("run", "check", "arena", "size"),
-    "look at finished runs": ("table", "compare", "plot", "report", "timeline", "whatif", "when", "why"),
+    "look at finished runs": ("table", "compare", "bound", "plot", "report", "timeline", "whatif", "when", "why"),
     "prepare data and compare with papers": ("log", "workload", "profile", "paper"),
 }
 """Commands and groups by purpose."""

@@ -219,6 +219,8 @@ OPTIONS: Mapping[str, Option] = {
         "longest time of one decision, like 30s", "DURATION", duration
     ),
     "live": Option("show the cluster during the run"),
+    "time-limit": Option("longest search for the bound of a workload and cluster, like 30s", "DURATION", duration),
+    "at-rounds": Option("print also the bounds for schedules in which jobs start at rounds only"),
     # What a table or a figure shows.
     "metric": Option("metric, like p50_jct", "NAME", text, repeated=True),
     "user-metric": Option("a metric of your own", "NAME=MODULE.ATTRIBUTE", text, repeated=True),
@@ -228,6 +230,7 @@ OPTIONS: Mapping[str, Option] = {
     "x": Option("setting on the horizontal axis, like policy.p or policy", "SETTING"),
     "each": Option("draw a line for each run; by default the runs of a setting are pooled"),
     "dark": Option("draw the figure for a dark page"),
+    "bounds": Option("compare each policy with the best possible schedule of each scenario"),
     "reports": Option("write a report of each policy's runs on each scenario, and link the page to them"),
     "width": Option("width in print [cm]; 8.5 fits one column and 17 fits two", "CM", number),
     "bin": Option("length of the averaging window, like 30min", "DURATION", window),

@@ -75,6 +75,7 @@ def add_arena(parser: ArgumentParser) -> None:
     add_option(parser, "scenarios", note="of the suite (default: all)")
     add_option(parser, "seeds", note="of each scenario (default: 6; 10 for the full suite)")
     add_option(parser, "user-metric")
+    add_option(parser, "bounds")
     add_option(parser, "reports")
     add_option(parser, "workers")
     add_output(parser, "folder for the runs and the page", "arena")

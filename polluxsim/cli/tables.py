@@ -79,6 +79,29 @@ def _table(options: Namespace) -> None:
         for name, run in runs.items():
             for note in run.info.get("notes", ()):
                 print(f"{name}: {note}")
+        if window is None:
+            _print_bounds({name: [run] for name, run in runs.items()})
+
+
+def _print_bounds(runs: Mapping[str, Sequence[Run]], metrics: Sequence[str] = ()) -> None:
+    """Print the best possible values of metrics that `polluxsim bound` stored, and the gaps of runs by their labels."""
+    from polluxsim.look.best_possible import stored_table
+    from polluxsim.look.console import console
+
+    table = stored_table(runs, metrics)
+    if table is not None:
+        console().print(table)
+
+
+def _have_bounds(folders: Sequence[Path]) -> bool:
+    """Return whether folders of runs, or runs below them, store bounds. Tables of sweeps have none."""
+    from polluxsim.records.bounds import BOUND_FILE
+    from polluxsim.records.folders import run_folders
+    from polluxsim.statistics.frames import PARQUET
+
+    if any(folder.suffix == PARQUET for folder in folders):
+        return False
+    return any((folder / BOUND_FILE).is_file() for folder in run_folders(folders))
 
 
 def _print_energy(options: Namespace) -> None:
@@ -198,6 +221,11 @@ def _print_settings(options: Namespace) -> None:
         return
     width = console().width if sys.stdout.isatty() else 80
     print(as_text(table, width))
+    if window is None and _have_bounds(options.runs):
+        from polluxsim.statistics.comparisons import runs_by_setting
+        from polluxsim.statistics.frames import runs_at
+
+        _print_bounds(runs_by_setting(runs_at(options.runs)), options.metric or ())
 
 
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
@@ -247,7 +275,7 @@ def _compare(options: Namespace) -> None:
     from polluxsim.look.descriptions import print_from_before
     from polluxsim.look.rank_table import rank_table
     from polluxsim.look.settings_tables import comparison_text
-    from polluxsim.statistics.comparisons import by_setting, compared, compared_from_forks
+    from polluxsim.statistics.comparisons import by_setting, compared, compared_from_forks, runs_by_setting
     from polluxsim.statistics.frames import runs_at
 
     runs = runs_at(options.runs)
@@ -260,5 +288,7 @@ def _compare(options: Namespace) -> None:
     comparisons = compared(runs, options.by, options.baseline)
     from_forks = compared_from_forks(runs, options.by, options.baseline)
     print(comparison_text(comparisons, from_forks))
+    if window is None and _have_bounds(options.runs):
+        _print_bounds(runs_by_setting(runs, options.by))
     if options.ranks:
         console().print(rank_table(by_setting(runs, options.by), options.ranks))

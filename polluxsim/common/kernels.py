@@ -33,7 +33,7 @@ from polluxsim.common.files import lock
 Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parents[1]
-SOURCES = ("common/kernels.py", "models", "policies/pollux")
+SOURCES = ("common/kernels.py", "models", "policies/pollux", "statistics/bounds/least_costs.py")
 """Files with kernels and with the constants that kernels use. Machine code is kept until one of these files changes."""
 
 PATIENCE = 1.0

@@ -402,13 +402,18 @@ def _against(
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
+    """Return the results of each setting, with the settings that `compared` uses."""
+    return {label: [run.result for run in of_setting] for label, of_setting in runs_by_setting(runs, by).items()}
+
+
+def runs_by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Run]]:
     """Return the runs of each setting, with the settings that `compared` uses."""
     runs, rows, _ = _distinct_runs(runs)
     labels, _ = _labels_and_pooled(rows, by)
-    results: dict[str, list[Result]] = {}
+    runs_of_labels: dict[str, list[Run]] = {}
     for run, label in zip(runs, labels, strict=True):
-        results.setdefault(label, []).append(run.result)
-    return results
+        runs_of_labels.setdefault(label, []).append(run)
+    return runs_of_labels
 
 
 def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:

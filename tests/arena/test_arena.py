@@ -251,3 +251,20 @@ def test_the_arena_page_fits_and_has_no_serious_findings(browser: Any, tmp_path:
         browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
         found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
         assert [each["id"] for each in found["violations"] if each["impact"] in ("serious", "critical")] == []
+
+
+def test_an_arena_with_bounds_has_the_gaps_in_all_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--policies", "fifo,srsf", "--scenarios", "rigid", "--seeds", "1", "--workers", "1"]
+    assert main(["arena", *words, "--bounds", "-o", str(tmp_path / "arena")]) == 0
+    said = "On rigid, no schedule has a shorter average JCT than"
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "arena" / "arena.html").read_text()
+    frame = pd.read_parquet(tmp_path / "arena" / "arena.parquet")
+    bounded = frame[frame.metric.isin(["avg_jct", "p99_jct", "makespan"])]
+    assert len(bounded) == 6
+    # The columns have the unit of the means.
+    assert (bounded["mean"] >= bounded.best_possible * (1 - 1e-9)).all()
+    assert np.allclose(bounded.gap.astype(float), bounded["mean"] / bounded.best_possible.astype(float) - 1)
+    assert frame[frame.metric == "restarts"].gap.isna().all()
+    assert main(["arena", *words, "-o", str(tmp_path / "arena")]) == 0
+    assert "best_possible" not in pd.read_parquet(tmp_path / "arena" / "arena.parquet")

@@ -187,7 +187,10 @@ def test_units_are_those_of_the_types() -> None:
     for name, option in OPTIONS.items():
         if option.value == "DURATION":
             assert option.kind("90min") == 5400
-        with_time = {"at", "bin", "start", "split", "duration", "min-duration", "decision-timeout", "from", "to", "for"}
+        with_time = {
+            "at", "bin", "start", "split", "duration", "min-duration", "decision-timeout", "from", "to", "for",
+            "time-limit",
+        }  # fmt: skip
         assert (option.value in ("DURATION", "TIME")) == (name in with_time)
 
 

@@ -17,6 +17,7 @@ from polluxsim.common.files import atomic_write
 from polluxsim.common.phrases import count_range, listed
 from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
+from polluxsim.look.best_possible import bound_sentences, stored_bounds
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
@@ -134,10 +135,12 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
     notes_on_window: list[str] = []
     parts_from_forks: list[ForkPart] = []
     pooled: Markup | None = None
+    bounds: list[str] = []
     if window is None:
         # These tables are over all jobs, whose values would contradict those of the jobs in a window.
         parts_from_forks = _from_forks(runs)
         pooled = _pooled(runs)
+        bounds = _bounds(runs, report_runs)
     else:
         notes_on_window = [*window.sentences(runs), "figures show the whole runs"]
     size_cards: Sequence[tuple[str, str, str]] = ()
@@ -149,6 +152,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         what=_what(runs, report_runs),
         window=notes_on_window,
         forks=forks,
+        bounds=bounds,
         parts=parts_from_forks,
         pooled=pooled,
         cards=cards,
@@ -251,6 +255,15 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     from polluxsim.statistics.frames import frame_of  # noqa: PLC0415  (pandas is slow to load)
 
     return Markup(as_html(settings_table(frame_of(runs))))
+
+
+def _bounds(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[str]:
+    """Return sentences on the best possible values of metrics that the folders of runs store."""
+    sentences: list[str] = []
+    for bound, report_run in zip(stored_bounds(runs), report_runs, strict=True):
+        if bound is not None:
+            sentences += bound_sentences(report_run.label, bound)
+    return sentences
 
 
 class ForkPart(NamedTuple):

@@ -13,6 +13,7 @@ import pandas as pd
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import atomic_write
 from polluxsim.run.configurations import import_from_here
+from polluxsim.studies.arena.best_possible import Bounds, best_possible, sentences_on_bounds, with_bounds
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import page, write_reports
 from polluxsim.studies.arena.playing import ArenaPlace, Played, Player, default_policies, play, read_suite
@@ -37,6 +38,7 @@ class ArenaRequest:
     folder: Path = Path("arena")  # for the runs and the page; finished runs in it are reused
     workers: int | None = None  # number of processes; None: one for each core
     launcher: Sequence[str] = ()  # settings of Hydra, like hydra/launcher=ray
+    bounds: bool = False  # whether to compare with the best possible schedules
     reports: bool = False  # whether to write a report of each policy's runs on each scenario
 
     def __post_init__(self) -> None:
@@ -56,10 +58,12 @@ class Arena(NamedTuple):
     board: Leaderboard
     played: Played
     text: str  # the content of arena.md
+    bounds: Bounds | None = None  # best possible values; None if they are not asked for
 
     def frame(self) -> pd.DataFrame:
         """Return the results as a table, with a row for each policy and scenario."""
-        return frame_of_leaderboard(self.board)
+        frame = frame_of_leaderboard(self.board)
+        return frame if self.bounds is None else with_bounds(frame, self.bounds)
 
 
 def arena(request: ArenaRequest) -> Arena:
@@ -79,12 +83,17 @@ def arena(request: ArenaRequest) -> Arena:
     policies = list(request.policies) or default_policies()
     played = play(policies, suite, place)
     board = leaderboard(played)
+    bounds = None
+    sentences: tuple[str, ...] = ()
+    if request.bounds:
+        bounds = best_possible(played, folder)
+        sentences = tuple(sentences_on_bounds(bounds))
     titles = {scenario.name: scenario.title for scenario in suite.scenarios}
-    arena = Arena(board, played, as_markdown(board, titles))
+    arena = Arena(board, played, as_markdown(board, titles, sentences), bounds)
     reports: dict[Player, str] = {}
     if request.reports:
         reports = write_reports(played, folder)  # before the page, which has links to them
-    pages = {"arena.html": page(board, suite, reports), "arena.md": arena.text}
+    pages = {"arena.html": page(board, suite, reports, sentences), "arena.md": arena.text}
     # Each file appears as a whole, because a browser may show the page while the next arena writes it.
     for name, content in pages.items():
         with atomic_write(folder / name) as path:

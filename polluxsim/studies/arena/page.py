@@ -248,8 +248,16 @@ def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return other != one and all(theirs <= mine for mine, theirs in zip(one, other, strict=True))
 
 
-def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = MappingProxyType({})) -> str:
-    """Return an arena as one HTML file that needs no network and no script. `reports` is as for `heat_map`."""
+def page(
+    board: Leaderboard,
+    suite: Suite,
+    reports: Mapping[Player, str] = MappingProxyType({}),
+    more: Sequence[str] = (),
+) -> str:
+    """Return an arena as one HTML file that needs no network and no script.
+
+    `reports` is as for `heat_map`, and `more` are further sentences.
+    """
     policy_titles = titles_of(board)
     board = titled(board)
     # The board has titles of policies from here on, so the reports need them too.
@@ -271,7 +279,7 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
         title=f"{len(players)} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {_seeds_in_words(suite)}.",
         board=board,
-        sentences=[*verdicts(board), *interval_words(board)],
+        sentences=[*verdicts(board), *interval_words(board), *more],
         ranking_note=ranking_note(board),
         absences=list(absences(board)),
         panels=panels,

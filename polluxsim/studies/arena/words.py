@@ -182,17 +182,17 @@ def change_in_words(one: ArenaStanding, metric: str) -> str:
     return measured_change(change)
 
 
-def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
+def as_markdown(board: Leaderboard, titles: Mapping[str, str], more: Sequence[str] = ()) -> str:
     """Return an arena as Markdown: the ranking, sentences, and a table for each scenario, without wall-clock times.
 
-    `titles` are the titles of the scenarios by name.
+    `titles` are the titles of the scenarios by name, and `more` are further sentences.
     """
     board = titled(board)
     ranking = [["policy", f"times the best's {JCT}"]]
     for policy, ratio in board.overall.items():
         ranking.append([policy, f"{ratio:.2f}"])
     parts = [ranking_note(board), "", markdown(ranking), ""]
-    for sentence in (*verdicts(board), *absences(board), *interval_words(board)):
+    for sentence in (*verdicts(board), *absences(board), *interval_words(board), *more):
         parts.append(f"- {sentence}")
     for scenario, standings in board.standings.items():
         table = markdown(_scenario_rows(board, standings))

@@ -1,0 +1,315 @@
+"""From the jobs, profiles and nodes of a run to what no schedule can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from polluxsim.common.instants import first_round
+from polluxsim.engine.scenario import Scenario
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import JobId
+from polluxsim.metrics.outcomes import number_of
+from polluxsim.metrics.summary import counted
+from polluxsim.models.efficiency import gain
+from polluxsim.models.known_duration import BatchPlan, speed_at
+from polluxsim.models.profile import Profile, ProfileRangeError, by_type
+from polluxsim.records.results import OutageRecord, Result, Status
+from polluxsim.statistics.bounds.measures import measures_of
+from polluxsim.statistics.bounds.problem import Array, Capacity, JobLimits, Measure, Problem
+from polluxsim.statistics.bounds.speeds import Speeds, highest_speeds
+from polluxsim.workloads.workload import Job
+
+ROUNDED = 0.5  # by how much an epoch may end early if epochs end at whole seconds [s]
+SHORTEST = 1e-9  # shortest time of a job, so that each job takes some time [s]
+
+ONLY_ALONE = "only the shortest time of each job alone bounds the metrics"
+
+
+@dataclass(frozen=True)
+class BoundedWorld:
+    """What no schedule of a world can beat, and sentences on what the bounds do not cover."""
+
+    problem: Problem | None  # None if there is no bound
+    sentences: tuple[str, ...] = ()
+
+
+class Pool(NamedTuple):
+    """GPUs of one type in one group of partitions."""
+
+    gpu_type: str
+    group: tuple[str, ...]  # names of the partitions; empty without partitions
+
+
+def bounded_world(scenario: Scenario, result: Result, until: float | None = None) -> BoundedWorld:
+    """Return what no schedule of the jobs in the metrics of a run can beat.
+
+    After a time [s], by default the end of the run, all nodes count as up.
+    """
+    records = counted(result)
+    if not records:
+        return BoundedWorld(None, ("There is no bound, because no job is in the metrics.",))
+    cut_off = sum(record.status is Status.CUT_OFF for record in records)
+    if cut_off:
+        were = f"{number_of(cut_off, 'job')} {'was' if cut_off == 1 else 'were'} cut off"
+        return BoundedWorld(None, (f"There is no bound, because {were}, and the JCT of such a job is its age.",))
+    with_deadlines = {record.job for record in result.job_records if record.is_counted and record.deadline is not None}
+    names = [record.job for record in records]
+    names += sorted(with_deadlines - set(names))
+    jobs = {job.job_id: job for job in scenario.workload.jobs}
+    reasons = list(_reasons_for_alone_only(scenario, [jobs[name] for name in names]))
+    limits = LimitsOfJobs(scenario, only_alone=bool(reasons))
+    submissions = _Submissions(jobs, limits)
+    of_jobs = [limits.of(jobs[name], submissions.of(name)) for name in names]
+    capacity = capacity_of(scenario.cluster, result.outage_records, result.end_time if until is None else until)
+    problem = Problem(tuple(of_jobs[: len(records)]), capacity, tuple(of_jobs[len(records) :]))
+    return BoundedWorld(problem, tuple(reasons))
+
+
+def starting_at_rounds(problem: Problem, interval: float) -> Problem:
+    """Return a problem whose jobs start at rounds only. Rounds are at the multiples of an interval [s]."""
+
+    def later(job: JobLimits) -> JobLimits:
+        return replace(job, ready=max(first_round(job.ready, interval) * interval, job.ready))
+
+    return Problem(tuple(map(later, problem.jobs)), problem.capacity, tuple(map(later, problem.others)))
+
+
+def _reasons_for_alone_only(scenario: Scenario, jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield a sentence for each reason why only the shortest time of each job alone is a bound."""
+    if scenario.settings.sharing is not None:
+        yield f"Jobs may share GPUs, so that {ONLY_ALONE}."
+    if any(job.after for job in jobs):
+        yield f"Jobs wait for other jobs, so that their submissions depend on the schedule: {ONLY_ALONE}."
+    if _may_mix_types(scenario):
+        yield f"Jobs may use GPUs of several types at once, so that {ONLY_ALONE}."
+
+
+def _may_mix_types(scenario: Scenario) -> bool:
+    rule = scenario.batch_rule
+    return rule is not None and rule.controller is not None and len(scenario.cluster.types) > 1
+
+
+class _Submissions:
+    """The earliest possible submissions of jobs, which may wait for other jobs."""
+
+    def __init__(self, jobs: Mapping[JobId, Job], limits: LimitsOfJobs) -> None:
+        self._jobs = jobs
+        self._limits = limits
+        self._known: dict[JobId, float] = {}
+
+    def of(self, name: JobId) -> float:
+        """Return the earliest submission of a job [s]."""
+        unknown = [name]
+        while unknown:
+            job = self._jobs[unknown[-1]]
+            before = [other for other in job.after if other in self._jobs and other not in self._known]
+            if before:
+                unknown += before
+                continue
+            ends = [self._end(other) for other in job.after if other in self._jobs]
+            self._known[unknown.pop()] = max([job.submit_time, *ends])
+        return self._known[name]
+
+    def _end(self, name: JobId) -> float:
+        """Return the earliest end of a job, given its earliest submission [s]."""
+        limits = self._limits.of(self._jobs[name], self._known[name])
+        return limits.ready + limits.shortest
+
+
+class LimitsOfJobs:
+    """Compute the limits of jobs. Jobs of one application share its speeds."""
+
+    def __init__(self, scenario: Scenario, *, only_alone: bool) -> None:
+        self._scenario = scenario
+        self._only_alone = only_alone
+        self._pools = {pool: number for number, pool in enumerate(pools_of(scenario.cluster))}
+        self._mixes = _may_mix_types(scenario)
+        self._speeds: dict[tuple[str, Pool], tuple[int, Speeds | None]] = {}
+        self._measures: dict[object, tuple[Measure, ...]] = {}
+
+    def of(self, job: Job, submit: float) -> JobLimits:
+        """Return the limits of a job with its submission [s]."""
+        measures = self._measures_of(job)
+        shortest = measures[0].work
+        if self._only_alone:
+            measures = ()
+        return JobLimits(submit, submit, shortest, measures, job.deadline)
+
+    def _measures_of(self, job: Job) -> tuple[Measure, ...]:
+        key: object = job.job_id
+        if not job.is_rigid:
+            key = (job.application, self._most_gpus(job), job.gpu_types, self._group(job), job.sensitivity)
+        measures = self._measures.get(key)
+        if measures is None:
+            measures = self._measures[key] = self._new_measures(job)
+        return measures
+
+    def _new_measures(self, job: Job) -> tuple[Measure, ...]:
+        """Return measures of the progress of a job."""
+        scenario = self._scenario
+        profile = scenario.profile_of(job)
+        ends = [0.0, *(profile.epoch_end(epoch) for epoch in range(profile.application.num_epochs))]
+        works = np.diff(ends)
+        factor = self._most_by_hosts(job)
+        speeds = {}
+        for pool, number in self._pools.items():
+            known = self._speeds_on(job, profile, pool)
+            if known is not None and known.rates.any():
+                speeds[number] = known._replace(rates=known.rates * factor)
+        if scenario.settings.whole_seconds:
+            fastest = np.max([known.rates.max(axis=1) for known in speeds.values()], axis=0)
+            works = np.maximum(works - ROUNDED * fastest, SHORTEST * fastest)
+        measures = measures_of(works, speeds)
+        most_time = inf if job.plan is None else job.plan.most_time
+        return measures if most_time == inf else (_within(measures[0], most_time),)
+
+    def _most_by_hosts(self, job: Job) -> float:
+        """Return the largest factor on the speed of a job by its CPUs and memory."""
+        if not self._scenario.cluster.hosts:
+            return 1.0
+        sensitivity = self._scenario.sensitivity_of(job)
+        return 1.0 if sensitivity is None else sensitivity.full
+
+    def _speeds_on(self, job: Job, profile: Profile, pool: Pool) -> Speeds | None:
+        """Return the highest speeds of a job on a pool, None if it cannot run there."""
+        cluster = self._scenario.cluster
+        if self._group(job) != pool.group:
+            return None
+        if job.gpu_types and pool.gpu_type not in (ANY.name, *job.gpu_types):
+            return None
+        sizes = cluster.for_queue(job.queue).by_type.get(pool.gpu_type, ())
+        profiles = by_type(profile)
+        if pool.gpu_type != ANY.name and profiles:
+            if pool.gpu_type not in profiles:
+                return None
+            profile = profiles[pool.gpu_type]
+        if job.plan is not None:
+            return _speeds_of_plan(job, job.plan, profile, sum(sizes))
+        if job.is_rigid:
+            return _speeds_of_known_duration(job, profile, sum(sizes), self._most_gpus(job))
+        if self._mixes:
+            # On GPUs of several types, a job is at most as fast as if all of them were of its fastest type.
+            sizes = cluster.gpus_per_node
+        return self._of_application(job, profile, pool, sizes)
+
+    def _of_application(self, job: Job, profile: Profile, pool: Pool, sizes: Sequence[int]) -> Speeds | None:
+        """Return the highest speeds of the application of a job on a pool, up to the most GPUs of the job."""
+        most = min(self._most_gpus(job), sum(sizes))
+        key = (job.application, pool)
+        up_to, speeds = self._speeds.get(key, (0, None))
+        if up_to < most:
+            up_to = max(most, min(profile.application.most_replicas(profile.application.largest_batch), sum(sizes)))
+            speeds = highest_speeds(profile, sizes, up_to)
+            self._speeds[key] = (up_to, speeds)
+        if speeds is None:
+            return None
+        number = sum(count <= most for count in speeds.counts)
+        return Speeds(speeds.counts[:number], speeds.rates[:, :number])
+
+    def _most_gpus(self, job: Job) -> int:
+        """Return the most GPUs that any policy may give a job."""
+        if job.is_rigid:
+            most = job.speeds[-1][0] if job.speeds else job.num_replicas
+        else:
+            application = self._scenario.profiles[job.application].application
+            most = max(application.most_replicas(application.largest_batch), job.num_replicas)
+        return most if job.max_replicas is None else min(most, job.max_replicas)
+
+    def _group(self, job: Job) -> tuple[str, ...]:
+        cluster = self._scenario.cluster
+        return cluster.group_of_partition[job.queue or ""].names if cluster.partitions else ()
+
+
+def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:
+    """Return the speed of a job in each stretch of its plan, at the batch size of the stretch."""
+    if job.num_replicas > most:
+        return None
+    rates = []
+    for epoch, (size, _) in enumerate(plan.stretches):
+        batch_size = job.num_replicas * size
+        worth = gain(profile.gradient_statistics(batch_size, epoch), size / plan.sizes[0])
+        try:
+            rates.append(worth / profile.step_time((job.num_replicas,), size).step_time)
+        except ProfileRangeError:  # this size does not fit in the memory
+            rates.append(0.0)
+    return Speeds((job.num_replicas,), np.array(rates)[:, None])
+
+
+def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: int) -> Speeds | None:
+    """Return the speeds of a job without a profile on its possible numbers of GPUs."""
+    if not job.speeds:
+        counts = [job.num_replicas]
+    else:
+        # Speeds are linear between the stated numbers, and a line has its highest values at its ends.
+        last = min(most, on_pool)
+        counts = [count for count, _ in job.speeds if count <= last]
+        if counts and counts[-1] < last:
+            counts.append(last)
+    if not counts or counts[0] > on_pool:
+        return None
+    rates = []
+    for count in counts:
+        if job.speeds:
+            rates.append(speed_at(job.speeds, count) / speed_at(job.speeds, job.num_replicas))
+            continue
+        try:
+            rates.append(1 / profile.step_time((count,), 1).step_time)
+        except ProfileRangeError:  # the job does not fit in the memory of this type
+            return None
+    return Speeds(tuple(counts), np.array([rates]))
+
+
+def _within(measure: Measure, most_time: float) -> Measure:
+    """Return the measure of a job that counts as complete after a training time [s], if it is not complete before."""
+    work = min(measure.work, most_time)
+    modes = [mode._replace(rate=max(mode.rate, work / most_time)) for mode in measure.modes]
+    return Measure(work, tuple(modes))
+
+
+def pools_of(cluster: Cluster) -> list[Pool]:
+    """Return the pools of a cluster."""
+    if not cluster.partitions:
+        return [Pool(name, ()) for name in cluster.types]
+    pools = []
+    for group in cluster.partition_groups:
+        pools += [Pool(name, group.names) for name in cluster.for_queue(group.names[0]).types]
+    return pools
+
+
+def capacity_of(cluster: Cluster, outages: Sequence[OutageRecord], until: float) -> Capacity:
+    """Return the GPUs that are up, by pool. After a time [s], all are up.
+
+    Where the policy chooses the number of nodes, all nodes that it may have count as up.
+    """
+    pools = {pool: number for number, pool in enumerate(pools_of(cluster))}
+    pool_of_node: dict[int, int] = {}
+    totals = np.zeros(len(pools))
+    group_of_node: dict[int, tuple[str, ...]] = {}
+    for group in cluster.partition_groups:
+        group_of_node |= dict.fromkeys(group.nodes, group.names)
+    for node, gpus in enumerate(cluster.gpus_per_node):
+        if cluster.partitions and node not in group_of_node:
+            continue  # no job can use the node
+        gpu_type = cluster.node_types[node].name if cluster.node_types else ANY.name
+        pool_of_node[node] = pools[Pool(gpu_type, group_of_node.get(node, ()))]
+        totals[pool_of_node[node]] += gpus
+    changes: dict[float, Array] = {}
+    if not cluster.is_elastic:
+        for outage in outages:
+            begin, end = outage.time, min(outage.until, until)
+            pool = pool_of_node.get(outage.node)
+            if pool is None or end <= begin:
+                continue
+            for time, sign in ((begin, -1), (end, 1)):
+                changes.setdefault(time, np.zeros(len(pools)))[pool] += sign * outage.gpus
+    times = sorted(changes)
+    steps = [totals]
+    for time in times:
+        steps.append(steps[-1] + changes[time])
+    return Capacity(np.array([-inf, *times]), np.maximum(np.array(steps).T, 0.0))
