@@ -19,7 +19,8 @@ from polluxsim.api.simulating import check, counting, simulate, stated
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.plot.kinds import FigureSubject
 from polluxsim.look.plot.style import Drawing
-from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
+from polluxsim.look.settings_frames import as_csv, frame_of_settings
+from polluxsim.look.settings_tables import as_html, as_latex, as_markdown, as_text
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.folders import SWEEP_FILE, run_folders
 from polluxsim.run.swept_values import MOST_RUNS, check_size

@@ -14,8 +14,8 @@ from rich.console import Console
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
+from polluxsim.look.settings_frames import frame_of_settings as settings_frame
 from polluxsim.look.settings_tables import as_text, comparison_text
-from polluxsim.look.settings_tables import frame_of_settings as settings_frame
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import JobRecord, Result, Status

@@ -13,16 +13,8 @@ import pytest
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
 from polluxsim.look.plot.sweep import sweep as draw_sweep
-from polluxsim.look.settings_tables import (
-    as_csv,
-    as_html,
-    as_json,
-    as_latex,
-    as_markdown,
-    as_text,
-    frame_of_settings,
-    verdict,
-)
+from polluxsim.look.settings_frames import as_csv, as_json, frame_of_settings
+from polluxsim.look.settings_tables import as_html, as_latex, as_markdown, as_text, verdict
 from polluxsim.look.tables import html, latex, markdown
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.number_texts import change_text

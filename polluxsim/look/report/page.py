@@ -118,13 +118,8 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
     runs = [subject.run for subject in subjects]
     report_runs = _report_runs(runs)
     bases = first_of_same_jobs([run.result for run in runs])
-    metrics = []
-    tiles = []
-    for line in _lines(runs, window):
-        cells = _cells(line, bases)
-        metrics.append((line, cells))
-        if line.field in TILES:
-            tiles.append((line, cells))
+    metrics = [(line, _cells(line, bases)) for line in _lines(runs, window)]
+    tiles = [(line, cells) for line, cells in metrics if line.field in TILES]
     forks = _forks(runs, report_runs)
     payloads, reasons = _tables(subjects, report_runs)
     cards: list[dict[str, str]] = []
@@ -143,9 +138,6 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         bounds = _bounds(runs, report_runs)
     else:
         notes_on_window = [*window.sentences(runs), "figures show the whole runs"]
-    size_cards: Sequence[tuple[str, str, str]] = ()
-    if are_rigid(report_runs):
-        size_cards = SIZE_CARDS
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
         title=_title(runs),
@@ -163,7 +155,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         panels=panels(report_runs),
         metrics=METRICS_OF_PAGE,
         has_applications=len(applications) > 1,
-        sizes=size_cards,
+        sizes=SIZE_CARDS if are_rigid(report_runs) else (),
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
