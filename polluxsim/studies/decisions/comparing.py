@@ -1,0 +1,72 @@
+"""Compare a policy with a record, or with a run of polluxsim, as a command asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.records.storage import Run
+from polluxsim.run.composing import values_of
+from polluxsim.run.configurations import policy_text
+from polluxsim.run.named_policies import named_policy
+from polluxsim.studies.decisions.any_policy import PolicyDecider
+from polluxsim.studies.decisions.fitting import Value, fitted, nodes_of
+from polluxsim.studies.decisions.judging import Agreement, agreement
+from polluxsim.studies.decisions.own_run import compared_with_run
+from polluxsim.studies.decisions.record import Record
+from polluxsim.studies.decisions.sources import read_record
+
+SLURM = "slurm"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of a policy with a record or a run."""
+
+    source: str
+    policy: str
+    num_jobs: int
+    agreement: Agreement
+    node_names: Sequence[str]  # by number; empty if nodes have no names
+    values: Sequence[Value] = ()  # what is assumed about the cluster
+    notes: Sequence[str] = ()
+
+
+def compared(log: Path, policy: str, settings: Mapping[str, str]) -> Comparison:
+    """Return the comparison of a policy with a record of a site.
+
+    Raise InvalidConfigError if the policy or a setting is unknown, and InvalidInputError if the record is invalid.
+    """
+    text = policy_text(policy)
+    source = read_record(log)
+    record = source.record
+    if text.name == SLURM:
+        stated = values_of(text.settings)
+        fit = fitted(record, settings, Parameters(**stated), frozenset(stated))
+        notes = [*source.notes, *fit.second_best]
+        return _comparison(log, policy, record, fit.agreement, fit.values, notes)
+    named = named_policy(policy)
+    of_cluster = {name: value for name, value in settings.items() if name in ("nodes", "gpus")}
+    if len(of_cluster) < len(settings):
+        name = next(name for name in settings if name not in of_cluster)
+        raise InvalidConfigError(f"{name} has an effect for --policy slurm only; leave it out")
+    record, nodes, values = nodes_of(record, of_cluster)
+    decider = PolicyDecider(named.make, [node.gpus for node in nodes])
+    notes = [*source.notes, "times in the reasons of the policy count from the decision"]
+    return _comparison(log, policy, record, agreement(record, decider), values[:2], notes)
+
+
+def _comparison(
+    log: Path, policy: str, record: Record, agreed: Agreement, values: Sequence[Value], notes: Sequence[str]
+) -> Comparison:
+    names = record.node_names if record.compares_nodes else ()
+    return Comparison(log.name, policy, len(record.jobs), agreed, names, values, notes)
+
+
+def compared_to_run(run: Run, policy: str) -> Comparison:
+    """Return the comparison of a policy with the decisions of a run."""
+    agreed = compared_with_run(run, named_policy(policy))
+    return Comparison(run.name, policy, len(run.result.job_records), agreed, ())
