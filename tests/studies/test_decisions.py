@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +402,45 @@ def test_the_comparison_fails_without_a_rule(recorded: Path, monkeypatch: pytest
     leave_out(monkeypatch)
     agreed = fit_of(recorded, run)
     assert agreed.decisions - agreed.agreeing_decisions > 1
+
+
+OWN = ("fifo", "easy", "conservative", "slurm")
+
+
+@pytest.fixture(scope="module")
+def own_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of each policy on a busy cluster of several nodes."""
+    folder = tmp_path_factory.mktemp("own")
+    rng = random.Random(5)
+    lines = ["job,submit,duration,gpus,time_limit"]
+    submitted = 0
+    for number in range(60):
+        submitted += rng.randint(0, 60)
+        duration = rng.randint(60, 900)
+        limit = 60 * ceil(duration * rng.choice([1.05, 1.5, 2.5]) / 60)
+        lines.append(f"j{number},{submitted},{duration},{rng.choice([1, 1, 2, 2, 4, 4, 8])},{limit}")
+    (folder / "jobs.csv").write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["log", "import", "table", "jobs.csv", "-o", "log.parquet"]) == 0
+        for policy in OWN:
+            words = [f"policy={policy}", "workload=trace", "workload.path=log.parquet"]
+            assert main(["run", *words, "cluster.num_nodes=4", "cluster.gpus_per_node=4", "-o", policy]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("policy", OWN)
+def test_a_policy_agrees_with_its_own_run_and_no_other_policy_does(own_runs: Path, policy: str) -> None:
+    from polluxsim.records.storage import read_run as read_own_run
+    from polluxsim.studies.decisions.comparing import compared_to_run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(own_runs)
+        run = read_own_run(own_runs / policy)
+        shares = {other: compared_to_run(run, other).agreement for other in OWN}
+    own = shares.pop(policy)
+    assert own.agreeing_decisions == own.decisions > 20
+    assert own.agreeing_quiet == own.quiet
+    for other, agreed in shares.items():
+        assert agreed.decisions == own.decisions
+        assert agreed.agreeing_decisions < own.decisions, other

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.policy import Slurm
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import values_of
 from polluxsim.run.configurations import policy_text
-from polluxsim.run.named_policies import named_policy
+from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.studies.decisions.any_policy import PolicyDecider
 from polluxsim.studies.decisions.fitting import Value, fitted, nodes_of
 from polluxsim.studies.decisions.judging import Agreement, agreement
@@ -40,15 +40,14 @@ def compared(log: Path, policy: str, settings: Mapping[str, str]) -> Comparison:
 
     Raise InvalidConfigError if the policy or a setting is unknown, and InvalidInputError if the record is invalid.
     """
-    text = policy_text(policy)
+    named = named_policy(policy)
+    made = named.make()
     source = read_record(log)
     record = source.record
-    if text.name == SLURM:
-        stated = values_of(text.settings)
-        fit = fitted(record, settings, Parameters(**stated), frozenset(stated))
+    if isinstance(made, Slurm):
+        fit = fitted(record, settings, made, _stated(named))
         notes = [*source.notes, *fit.second_best]
         return _comparison(log, policy, record, fit.agreement, fit.values, notes)
-    named = named_policy(policy)
     of_cluster = {name: value for name, value in settings.items() if name in ("nodes", "gpus")}
     if len(of_cluster) < len(settings):
         name = next(name for name in settings if name not in of_cluster)
@@ -57,6 +56,13 @@ def compared(log: Path, policy: str, settings: Mapping[str, str]) -> Comparison:
     decider = PolicyDecider(named.make, [node.gpus for node in nodes])
     notes = [*source.notes, "times in the reasons of the policy count from the decision"]
     return _comparison(log, policy, record, agreement(record, decider), values[:2], notes)
+
+
+def _stated(named: NamedPolicy) -> frozenset[str]:
+    """Return the parameters that a user states; all of them in an entry of the user's own."""
+    if named.entry != SLURM:
+        return frozenset(named.settings)
+    return frozenset(values_of(policy_text(named.name).settings))
 
 
 def _comparison(
