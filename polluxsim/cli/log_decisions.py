@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from polluxsim.studies.decisions.comparing import Comparison
     from polluxsim.studies.decisions.judging import Agreement, Disagreement
     from polluxsim.studies.decisions.record import Started
+    from polluxsim.studies.decisions.replaying import Replay
 
 RUN_FILE = "run.json"  # file in the folder of a run
 MOST_DISAGREEMENTS = 20  # disagreements that are printed; --json has all
@@ -48,6 +49,7 @@ def add_log_decisions(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help="settings of the cluster, see below")
     add_option(parser, "policy", required=True)
     add_option(parser, "at-least")
+    add_option(parser, "replay")
     add_option(parser, "allow-classes", default=[])
     add_forms(parser, "markdown", "json")
     parser.set_defaults(action=_decisions)
@@ -67,11 +69,13 @@ def _decisions(options: Namespace) -> int:
     if (options.log / RUN_FILE).is_file():
         if options.names:
             raise InvalidConfigError(f"{options.names[0]} has no effect for the folder of a run; leave it out")
+        if options.replay:
+            raise InvalidConfigError("--replay needs a record of a cluster, not the folder of a run; leave it out")
         run = read_past_run(options.log, options.allow_classes)
         check_classes_of(run)
         comparison = compared_to_run(run, options.policy)
     else:
-        comparison = compared(options.log, options.policy, settings)
+        comparison = compared(options.log, options.policy, settings, replays=options.replay)
     print_sheet(sheet_of(comparison), options.form)
     if options.at_least is not None and comparison.agreement.share < options.at_least:
         print(f"less than {options.at_least:.4g} of the decisions agree", file=sys.stderr)
@@ -97,9 +101,29 @@ def sheet_of(comparison: Comparison) -> Sheet:
         parts += _in_words(disagreement, comparison.node_names)
     if len(wrong) > MOST_DISAGREEMENTS:
         parts.append(f"… {len(wrong) - MOST_DISAGREEMENTS} more disagreements; --json prints all")
+    if comparison.replay is not None:
+        parts += _replay_in_words(comparison.replay)
     parts.append(_quiet_in_words(agreement))
     parts.append(f"{agreement.agreeing_decisions} of {agreement.decisions} decisions agree")
     return Sheet(parts, _data_of(comparison))
+
+
+def _replay_in_words(replay: Replay) -> Iterator[str]:
+    """Yield the sentences on the simulations with true run times."""
+    from polluxsim.common.durations import length
+    from polluxsim.studies.decisions.replaying import AHEAD, EVERY
+
+    waits = f"the mean wait is {length(replay.simulated_wait)}, and {length(replay.recorded_wait)} in the record"
+    if replay.recorded_wait:
+        waits += f" ({100 * (replay.simulated_wait / replay.recorded_wait - 1):+.1f} %)"
+    yield f"simulated as a whole with true run times, {waits}"
+    median, high = replay.percentiles
+    if replay.errors:
+        errors = f"are off by {median:g} s at the median, and 90 % by at most {high:g} s"
+    else:
+        errors = "are none"
+    ahead = f"{len(replay.errors)} starts at most {AHEAD} s ahead"
+    yield f"simulated from the recorded state every {EVERY} s, {ahead} {errors}"
 
 
 def _quiet_in_words(agreement: Agreement) -> str:
@@ -150,8 +174,23 @@ def _data_of(comparison: Comparison) -> Mapping[str, Any]:
         "unjudged_quiet_seconds": agreement.unjudged_quiet,
         "settings": {value.name: {"value": value.value, "origin": value.origin} for value in comparison.values},
         "notes": list(comparison.notes),
+        "replay": _data_of_replay(comparison.replay),
         "disagreements": [_data_of_disagreement(one) for one in agreement.disagreements],
         "quiet_disagreements": [_data_of_disagreement(one) for one in agreement.wrong_quiet],
+    }
+
+
+def _data_of_replay(replay: Replay | None) -> Mapping[str, Any] | None:
+    """Return the numbers of the simulations with true run times; None without them."""
+    if replay is None:
+        return None
+    median, high = replay.percentiles
+    return {
+        "recorded_mean_wait": replay.recorded_wait,
+        "simulated_mean_wait": replay.simulated_wait,
+        "starts_ahead": len(replay.errors),
+        "median_error": median,
+        "p90_error": high,
     }
 
 

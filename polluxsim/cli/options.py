@@ -216,6 +216,7 @@ OPTIONS: Mapping[str, Option] = {
     "until": Option("add seeds until every interval is at most this share of its mean", "SHARE", number),
     "policy": Option("policy, with its settings in parentheses: 'slurm(bf_interval=60)'", "POLICY"),
     "at-least": Option("exit with status 1 if a smaller share of the decisions agrees", "95%", percentage),
+    "replay": Option("also simulate the jobs with their true run times, and print how far off their starts are"),
     "policies": Option(POLICIES, "A,B", names),
     "scenarios": Option("scenarios to run", "A,B", names),
     "suite": Option("list of scenarios", "NAME"),

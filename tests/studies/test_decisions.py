@@ -30,6 +30,7 @@ from polluxsim.studies.decisions.record import (
     record_of,
     seconds_of,
 )
+from polluxsim.studies.decisions.replaying import best_replay, replayed
 from polluxsim.studies.decisions.slurm import Installation, SlurmDecider
 from polluxsim.studies.decisions.sources import UNLIMITED, read_record
 
@@ -244,7 +245,7 @@ class TestFit:
             "nodes": "inferred", "gpus": "inferred", "cpus": "given", "scheduler": "fitted", "order": "fitted",
             "tasks": "given", "t0": "fitted",
         }  # fmt: skip
-        assert fit.installation.parameters == EACH_SECOND
+        assert fit.installation.parameters == replace(EACH_SECOND, sched_interval=1, batch_sched_delay=0)
         assert fit.agreement.share == 1.0
 
     def test_a_stated_value_is_not_fitted(self, backfilled: Path) -> None:
@@ -321,6 +322,30 @@ class TestCommand:
         assert message in line
 
 
+class TestReplay:
+    def test_a_replay_by_the_right_rules_is_exact(self, backfilled: Path) -> None:
+        each_second = replace(EACH_SECOND, sched_interval=1, batch_sched_delay=0)
+        found = read_run(backfilled)
+        replay = replayed(found, Installation((Node(4, 64),) * 2, each_second))
+        # The first job starts when it is submitted, one second before the record.
+        assert replay.recorded_wait == pytest.approx((1 + 96 + 0 + 131) / 4)
+        assert replay.simulated_wait == pytest.approx(replay.recorded_wait - 3 / 4)
+        # The record is at 0 s and at 120 s; `long` starts 31 s after the second one.
+        assert list(replay.errors) == [1, 0]
+
+    def test_a_replay_by_other_rules_is_not(self, backfilled: Path) -> None:
+        builtin = Parameters(scheduler_type="sched/builtin", sched_interval=1, batch_sched_delay=0)
+        replay = replayed(read_run(backfilled), Installation((Node(4, 64),) * 2, builtin))
+        assert replay.simulated_wait > replay.recorded_wait + 20  # `short` waits for `wide`
+
+    def test_the_command_prints_both_simulations(self, backfilled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["log", "decisions", str(backfilled), "--policy", "slurm", "--replay"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-4].startswith("simulated as a whole with true run times, the mean wait is")
+        assert lines[-3].startswith("simulated from the recorded state every 120 s, ")
+        assert main(["log", "decisions", str(backfilled), "--policy", "easy", "--replay"]) == 2
+
+
 @pytest.fixture(scope="module")
 def recorded(data_folder: Path) -> Path:
     """Return the folder of recorded runs of a real Slurm. Skip without it."""
@@ -335,6 +360,16 @@ RUNS = {"fifo": 37, "bf": 75, "mf": 83, "run1": 57, "live": 55}
 
 def fit_of(folder: Path, run: str) -> Agreement:
     return fitted(read_run(folder / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_replay_is_near_the_record(recorded: Path, run: str) -> None:
+    fit = fitted(read_run(recorded / f"{run}.csv"), {}, Parameters(), frozenset())
+    replay = best_replay(fit.record, fit.equal)
+    assert abs(replay.simulated_wait / replay.recorded_wait - 1) < 0.1
+    median, high = replay.percentiles
+    assert (median <= 1, high <= 5) == (True, True)
+    assert len(replay.errors) > 10
 
 
 @pytest.mark.parametrize(("run", "decisions"), RUNS.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polluxsim.common.errors import InvalidConfigError
@@ -17,6 +17,7 @@ from polluxsim.studies.decisions.fitting import Value, fitted, nodes_of
 from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.own_run import compared_with_run
 from polluxsim.studies.decisions.record import Record
+from polluxsim.studies.decisions.replaying import Replay, best_replay
 from polluxsim.studies.decisions.sources import read_record
 
 SLURM = "slurm"
@@ -33,10 +34,11 @@ class Comparison:
     node_names: Sequence[str]  # by number; empty if nodes have no names
     values: Sequence[Value] = ()  # what is assumed about the cluster
     notes: Sequence[str] = ()
+    replay: Replay | None = None  # simulations with true run times, if they are asked for
 
 
-def compared(log: Path, policy: str, settings: Mapping[str, str]) -> Comparison:
-    """Return the comparison of a policy with a record of a site.
+def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bool = False) -> Comparison:
+    """Return the comparison of a policy with a record of a site. With `replays`, the jobs are also simulated.
 
     Raise InvalidConfigError if the policy or a setting is unknown, and InvalidInputError if the record is invalid.
     """
@@ -47,7 +49,14 @@ def compared(log: Path, policy: str, settings: Mapping[str, str]) -> Comparison:
     if isinstance(made, Slurm):
         fit = fitted(record, settings, made, _stated(named))
         notes = [*source.notes, *fit.second_best]
-        return _comparison(log, policy, record, fit.agreement, fit.values, notes)
+        comparison = _comparison(log, policy, fit.record, fit.agreement, fit.values, notes)
+        if not replays:
+            return comparison
+        if len(fit.equal) > 1:
+            notes.append(f"replays: with the one of {len(fit.equal)} equal seconds of t0 that has the least errors")
+        return replace(comparison, replay=best_replay(fit.record, fit.equal))
+    if replays:
+        raise InvalidConfigError("--replay needs --policy slurm; leave it out")
     of_cluster = {name: value for name, value in settings.items() if name in ("nodes", "gpus")}
     if len(of_cluster) < len(settings):
         name = next(name for name in settings if name not in of_cluster)

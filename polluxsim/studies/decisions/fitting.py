@@ -22,7 +22,8 @@ SETTINGS = ("nodes", "gpus", "cpus", "scheduler", "order", "tasks", "t0")
 """What a user may state about an installation."""
 
 CPUS_PER_GPU = 16  # of a node, if nothing is stated
-OF_CYCLES = frozenset(("bf_interval", "bf_resolution"))  # parameters whose values are tried if none is stated
+OF_INTERVALS = frozenset(("bf_interval", "bf_resolution", "sched_interval", "batch_sched_delay"))
+"""Parameters of which two groups of values are tried if none is stated: schedulers in each second, and the defaults."""
 MOST_OFFSETS = 120  # largest number of epoch times that are tried; plans of a longer resolution depend on more of them
 
 
@@ -37,10 +38,12 @@ class Value(NamedTuple):
 class Fit(NamedTuple):
     """The installation that agrees best with a record."""
 
+    record: Record  # with the nodes in the order of the installation
     installation: Installation
     values: Sequence[Value]
     agreement: Agreement
     second_best: Sequence[str]  # sentences on the second-best fits
+    equal: Sequence[Installation]  # installations with other epoch times that agree equally well, with the best one
 
 
 class Choice(NamedTuple):
@@ -143,6 +146,7 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
     best = ranked[0].installation
     choice = choices[ranked[0].position]
     sentences = []
+    equal = [best]
     if len(ranked) > 1:
         sentences.append(f"second-best combination: {choices[ranked[1].position]}: {_score(ranked[1].agreement)}")
     is_given = "scheduler" in settings or "scheduler_type" in stated
@@ -152,12 +156,13 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
     if zero is not None:
         values.append(Value("t0", f"{zero:.3f}", "given" if "t0" in settings else "read"))
     elif choice.parameters.has_backfill:
-        best, second = _with_offset(record, best)
+        equal, second = _with_offset(record, best)
+        best = equal[0]
         modulus = _modulus(best)
         values.append(Value("t0", f"{(best.zero - record.fraction) % modulus:.3f} modulo {modulus} s", "fitted"))
         sentences.append(second)
     result = agreement(record, SlurmDecider(best))
-    return Fit(best, values, result, sentences)
+    return Fit(record, best, values, result, sentences, equal)
 
 
 def _origin(is_given: bool, num_choices: int) -> str:
@@ -182,9 +187,10 @@ def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozen
     tried = []
     for word in words:
         with_type = replace(parameters, scheduler_type=word)
-        if word == BACKFILL and not stated & OF_CYCLES:
-            tried.append(replace(with_type, bf_interval=1, bf_resolution=1))
-        tried.append(with_type)
+        if not stated & OF_INTERVALS:
+            tried.append(replace(with_type, bf_interval=1, bf_resolution=1, sched_interval=1, batch_sched_delay=0))
+        if word == BACKFILL or stated & OF_INTERVALS:
+            tried.append(with_type)
     orders = _word("order", settings, ORDERS)
     tasks = _word("tasks", settings, TASKS)
     for chosen, order, task in product(tried, orders, tasks):
@@ -210,18 +216,18 @@ def _ranked(record: Record, installations: Iterable[Installation]) -> list[_Trie
     return sorted(tried, key=lambda one: one.agreement.rank, reverse=True)
 
 
-def _with_offset(record: Record, installation: Installation) -> tuple[Installation, str]:
-    """Return the installation with the best epoch time of second 0, and a sentence on the second-best one."""
+def _with_offset(record: Record, installation: Installation) -> tuple[list[Installation], str]:
+    """Return the installations with the best epoch times of second 0, and a sentence on the second-best one."""
     modulus = _modulus(installation)
     ranked = _ranked(record, (replace(installation, zero=offset) for offset in range(modulus)))
     best = ranked[0]
-    num_equal = sum(one.agreement.rank == best.agreement.rank for one in ranked)
-    if num_equal > 1:
-        sentence = f"second-best t0: {num_equal - 1} other seconds agree equally well"
+    equal = [one.installation for one in ranked if one.agreement.rank == best.agreement.rank]
+    if len(equal) > 1:
+        sentence = f"second-best t0: {len(equal) - 1} other seconds agree equally well"
     else:
         later = (ranked[1].installation.zero - best.installation.zero) % modulus
         sentence = f"second-best t0: {later} s later: {_score(ranked[1].agreement)}"
-    return best.installation, sentence
+    return equal, sentence
 
 
 def _modulus(installation: Installation) -> int:

@@ -75,13 +75,13 @@ class SlurmDecider:
         """Return the jobs that start."""
         key = (moment, scheduler)
         if key not in self._starts:
-            starts, _ = self._decide(moment, scheduler)
-            self._starts[key] = frozenset(_started(start) for start in starts)
+            starts, _ = self.decide(moment, scheduler)
+            self._starts[key] = frozenset(started(start) for start in starts)
         return self._starts[key]
 
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
         """Return why each pending job starts or waits, in words."""
-        starts, plans = self._decide(moment, scheduler)
+        starts, plans = self.decide(moment, scheduler)
         name_of = {MAIN: "the main scheduler", BACKFILL: "the backfill", BOTH: "the main scheduler or the backfill"}
         reasons = {
             job.name: f"{name_of[scheduler]} finds no room for it now, and plans no start" for job in moment.pending
@@ -96,14 +96,14 @@ class SlurmDecider:
             reasons[start.job.name] = f"{name_of[scheduler]} starts it: it fits, and delays no plan of a job before it"
         return reasons
 
-    def _decide(self, moment: Moment, scheduler: str) -> tuple[list[Start], list[Plan]]:
-        """Return the starts and the plans."""
+    def decide(self, moment: Moment, scheduler: str, depth: int = 0) -> tuple[list[Start], list[Plan]]:
+        """Return the starts and the plans. The main scheduler considers `depth` jobs; 0 for the whole queue."""
         state = self._state_of(moment)
         parameters = self._installation.parameters
         starts: list[Start] = []
         plans: list[Plan] = []
         if scheduler in (MAIN, BOTH):
-            starts += main_scheduler(state, parameters)
+            starts += main_scheduler(state, parameters, depth)
         if scheduler in (BACKFILL, BOTH):
             cycle = backfill(state.after(starts), parameters)
             starts += cycle.starts
@@ -154,6 +154,6 @@ class SlurmDecider:
         return self._requests[job.name]
 
 
-def _started(start: Start) -> Started:
+def started(start: Start) -> Started:
     """Return a start with its nodes in rising order."""
     return Started(start.job.name, tuple(sorted(held.node for held in start.held)))
