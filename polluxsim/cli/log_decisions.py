@@ -34,6 +34,8 @@ def add_log_decisions(parser: ArgumentParser) -> None:
         "Settings of slurm, which are read, inferred or fitted if they are not given:\n"
         "  nodes=n[1-4]         names of the nodes, in the order of slurm.conf\n"
         "  gpus=4, cpus=64      GPUs and CPUs of a node\n"
+        "  types=, weights=     of nodes, like types=n[1-2]:a100,n[3-4]:h100\n"
+        "  tiers=high:10,low:1  PriorityTier of partitions\n"
         "  scheduler=NAME       sched/builtin or sched/backfill\n"
         "  order=NAME           submission, or size: large jobs first\n"
         "  tasks=NAME           node: one task on each node; gpu: one for each GPU of a node\n"

@@ -17,6 +17,7 @@ from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.backfill import Cycle, backfill
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
@@ -213,6 +214,22 @@ class TestWindows:
         assert [window.begin for window in windows.windows] == [0, 10, 20, 30]
         assert windows.look(0, 5).later is None
         assert windows.look(0, 10).later == 30
+
+
+class TestOrder:
+    def test_the_tier_comes_before_the_priority_and_equal_jobs_keep_their_order(self) -> None:
+        jobs = [
+            waits("a", 1, partition="low", priority=9), waits("b", 1, partition="high", priority=1),
+            waits("c", 1, partition="high", priority=1), waits("d", 1, partition="high", priority=2),
+        ]  # fmt: skip
+        tiers = {"low": Partition(0b1111, tier=1), "high": Partition(0b1111, tier=10)}
+        assert [job.name for job in in_order(jobs, tiers)] == ["d", "b", "c", "a"]
+        assert [job.name for job in in_order(jobs, {})] == ["a", "d", "b", "c"]
+
+    def test_the_job_size_is_that_of_the_measured_priorities(self) -> None:
+        sizes = [job_size(asks(4, nodes), FOUR) for nodes in (1, 2)]
+        assert [int(10_000 * size) for size in sizes] == [1269, 2539]
+        assert job_size(asks(4), FOUR, favours_small=True) == pytest.approx(1 - sizes[0])
 
 
 class TestMainScheduler:

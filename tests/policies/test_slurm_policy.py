@@ -130,6 +130,16 @@ class TestPriorities:
         assert starts(jobs, policy)["small"] == 1500.0
 
 
+class TestTiers:
+    def test_a_partition_of_a_higher_tier_goes_first(self) -> None:
+        jobs = [
+            job("busy", 0.0, 8, 100.0, 120.0, queue="low"), job("early", 5.0, 8, 60.0, 60.0, queue="low"),
+            job("late", 6.0, 8, 60.0, 60.0, queue="high"),
+        ]  # fmt: skip
+        assert starts(jobs)["early"] == 100.0
+        assert starts(jobs, Slurm(priority_tier={"high": 10}))["late"] == 100.0
+
+
 class TestLimits:
     def test_a_job_that_a_limit_stops_closes_nothing(self) -> None:
         jobs = [
@@ -176,6 +186,7 @@ def test_reasons_are_those_of_squeue() -> None:
             "policy.priority_weight_age has no effect without policy.priority_type=priority/multifactor",
         ),
         (Slurm(overestimate=2.0), "policy.overestimate has no effect"),
+        (Slurm(priority_tier={"high": 2}), "no job has a queue: policy.priority_tier has no effect"),
     ],
 )
 def test_a_setting_without_effect_is_told(policy: Slurm, sentence: str) -> None:

@@ -259,9 +259,30 @@ class TestFit:
         assert len(fit.installation.nodes) == 3
         assert fit.agreement.share < 1.0  # the third node was free all the time
 
+    def test_types_weights_and_tiers_change_what_agrees(self) -> None:
+        """`a` asks for the type of the second node; `b` gets the second node, which has the lower weight."""
+        typed = raw("a", 0, 0, 50, nodes=("n2",))._replace(gpu_type="h100")
+        other = raw("b", 100, 100, 150, nodes=("n2",))
+        wait = [raw("c", 200, 200, 300, nodes=("n2",)), raw("d", 200, 200, 300)]
+        low = raw("e", 210, 360, 400)._replace(partition="low", gpus=8, nodes=("n1", "n2"))
+        high = raw("f", 220, 300, 360)._replace(partition="high", gpus=8, nodes=("n1", "n2"))
+        found = record(typed, other, raw("x", 100, 100, 150), *wait, low, high)
+        settings = {"weights": "n1:5,n2:1", "tiers": "high:10"}
+        shares = []
+        for left_out in ("weights", "tiers", ""):
+            used = {name: value for name, value in settings.items() if name != left_out}
+            shares.append(fitted(found, used, Parameters(), frozenset()).agreement.share)
+        assert shares[2] == 1.0
+        assert max(shares[:2]) < 1.0
+        values = {value.name: value for value in fitted(found, settings, Parameters(), frozenset()).values}
+        assert (values["types"].value, values["types"].origin) == ("n2:h100", "inferred")
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
+            ({"weights": "n1"}, "weights is 'n1', must be pairs like n[1-2]:1,n[3-4]:10"),
+            ({"weights": "n9:1"}, "weights names node 'n9', must be one of n1, n2"),
+            ({"tiers": "high:x"}, "tiers is 'high:x', must be pairs like high:10,low:1"),
             ({"node": "n1"}, "node is unknown, must be one of nodes, gpus"),
             ({"nodes": "n1"}, "nodes is 'n1', must be all nodes of the record, also n2"),
             ({"gpus": "3"}, "gpus is 3, must be at least 4"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated, ClassVar
@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from polluxsim.common.values import NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
-from polluxsim.common.written import takes_settings
+from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.settings import overestimate_without_effect, unless_jobs_differ
+from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.explaining import Passes, reasons
@@ -22,7 +22,7 @@ from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.turns import Turns
-from polluxsim.policies.slurm.values import ClusterState, PendingJob, Start
+from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
 from polluxsim.policies.slurm.view_state import JobsOfView, UseLimits, whole_second
 from polluxsim.workloads.job import Job
 
@@ -52,6 +52,8 @@ class Slurm(Parameters, Policy):
         `PriorityMaxAge`: time of waiting at which the age counts in full [min].
     priority_calc_period
         `PriorityCalcPeriod`: time between two computations of priorities [min].
+    priority_tier
+        `PriorityTier` of partitions by name; 1 for other partitions. The queue of a job is its partition.
     tasks
         Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node).
     overestimate
@@ -74,6 +76,7 @@ class Slurm(Parameters, Policy):
     priority_favor_small: bool = False
     priority_max_age: PositiveInt = 7 * 24 * 60
     priority_calc_period: PositiveInt = 5
+    priority_tier: Mapping[Name, PositiveInt] = field(default_factory=dict)
     tasks: Annotated[str, OneOf(NODE, GPU)] = NODE
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
@@ -86,7 +89,10 @@ class Slurm(Parameters, Policy):
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
+        check_owners("policy.priority_tier", self.priority_tier, jobs, "queue", "")
         sentences = overestimate_without_effect(self.overestimate, jobs)
+        if self.priority_tier:
+            sentences += unless_jobs_differ(jobs, "queue", "policy.priority_tier has no effect")
         for name in ("bf_max_job_user", "bf_max_job_user_part"):
             if getattr(self, name):
                 sentences += unless_jobs_differ(jobs, "user", f"policy.{name} has no effect")
@@ -132,6 +138,11 @@ class Slurm(Parameters, Policy):
         if not view.waiting or not (runs_main or runs_backfill):
             return Passes()
         state = self._jobs.state(view, UseLimits(view))
+        if self.priority_tier:
+            partitions = {}
+            for name in {job.partition for job in state.pending}:
+                partitions[name] = Partition(state.up, self.priority_tier.get(name, 1))
+            state = replace(state, partitions=partitions)
         state = replace(state, pending=self._in_order(state))
         queue = state.pending
         num_considered = 0
@@ -156,7 +167,7 @@ class Slurm(Parameters, Policy):
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""
         if self.priority_type == BASIC:
-            return state.pending
+            return in_order(state.pending, state.partitions) if self.priority_tier else state.pending
         period = 60 * self.priority_calc_period
         computed_at = state.now // period * period
         prioritised = []
@@ -165,4 +176,4 @@ class Slurm(Parameters, Policy):
             size = job_size(job.request, state.nodes, favours_small=self.priority_favor_small)
             priority = int(self.priority_weight_age * age + self.priority_weight_job_size * size)
             prioritised.append(job._replace(priority=float(max(priority, 1))))
-        return in_order(prioritised, {})
+        return in_order(prioritised, state.partitions)

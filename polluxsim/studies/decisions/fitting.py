@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,7 +19,7 @@ from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.record import Record
 from polluxsim.studies.decisions.slurm import ORDERS, TASKS, Installation, SlurmDecider
 
-SETTINGS = ("nodes", "gpus", "cpus", "scheduler", "order", "tasks", "t0")
+SETTINGS = ("nodes", "gpus", "cpus", "types", "weights", "tiers", "scheduler", "order", "tasks", "t0")
 """What a user may state about an installation."""
 
 CPUS_PER_GPU = 16  # of a node, if nothing is stated
@@ -81,7 +82,77 @@ def nodes_of(record: Record, settings: Mapping[str, str]) -> tuple[Record, tuple
         raise invalid_setting("gpus", gpus, f"at least {record.gpus_per_node}, which jobs hold on one node")
     cpus = _whole("cpus", settings) if "cpus" in settings else CPUS_PER_GPU * gpus
     values.append(Value("cpus", f"{cpus} on each node", "given" if "cpus" in settings else "assumed"))
-    return record, tuple(Node(gpus, cpus) for _ in record.node_names), values
+    types = _types(record, settings, values)
+    weights = _weights(record, settings, values)
+    nodes = []
+    for number, _ in enumerate(record.node_names):
+        nodes.append(Node(gpus, cpus, weights.get(number, 1), types.get(number, "")))
+    return record, tuple(nodes), values
+
+
+def _types(record: Record, settings: Mapping[str, str], values: list[Value]) -> dict[int, str]:
+    """Return the GPU type of nodes by number: as the user states it, or the type that their jobs asked for."""
+    if "types" in settings:
+        values.append(Value("types", settings["types"], "given"))
+        return _by_node("types", settings["types"], record, "n[1-2]:a100,n[3-4]:h100")
+    types: dict[int, str] = {}
+    for job in record.jobs:
+        for node in job.nodes if job.gpu_type else ():
+            types[node] = job.gpu_type
+    if types:
+        named = [f"{record.node_names[node]}:{name}" for node, name in sorted(types.items())]
+        values.append(Value("types", ",".join(named), "inferred"))
+    return types
+
+
+def _weights(record: Record, settings: Mapping[str, str], values: list[Value]) -> dict[int, int]:
+    """Return the stated weights of nodes by number."""
+    if "weights" not in settings:
+        return {}
+    values.append(Value("weights", settings["weights"], "given"))
+    example = "n[1-2]:1,n[3-4]:10"
+    texts = _by_node("weights", settings["weights"], record, example)
+    return {node: _number("weights", text, settings["weights"], example) for node, text in texts.items()}
+
+
+def _tiers(settings: Mapping[str, str], values: list[Value]) -> dict[str, int]:
+    """Return the stated tiers of partitions by name."""
+    if "tiers" not in settings:
+        return {}
+    values.append(Value("tiers", settings["tiers"], "given"))
+    example = "high:10,low:1"
+    pairs = _pairs("tiers", settings["tiers"], example)
+    return {name: _number("tiers", text, settings["tiers"], example) for name, text in pairs}
+
+
+def _by_node(setting: str, text: str, record: Record, example: str) -> dict[int, str]:
+    """Return values of nodes by number."""
+    numbers = {name: number for number, name in enumerate(record.node_names)}
+    by_node = {}
+    for names, value in _pairs(setting, text, example):
+        for name in expanded(names) or [names]:
+            if name not in numbers:
+                raise InvalidConfigError(f"{setting} names node {name!r}, {allowed_among(name, record.node_names)}")
+            by_node[numbers[name]] = value
+    return by_node
+
+
+def _pairs(setting: str, text: str, example: str) -> list[tuple[str, str]]:
+    """Return the pairs of a text NAME:VALUE,NAME:VALUE. Commas in brackets do not separate."""
+    pairs = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        name, colon, value = part.strip().rpartition(":")
+        if not colon or not name or not value:
+            raise invalid_setting(setting, text, f"pairs like {example}")
+        pairs.append((name, value))
+    return pairs
+
+
+def _number(setting: str, text: str, whole_text: str, example: str) -> int:
+    """Return the whole number of a pair."""
+    if not text.isdecimal():
+        raise invalid_setting(setting, whole_text, f"pairs like {example}")
+    return int(text)
 
 
 def _named_nodes(record: Record, settings: Mapping[str, str]) -> tuple[Record, list[Value]]:
@@ -138,7 +209,8 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
     record, nodes, values = nodes_of(record, settings)
     zero = _zero(record, settings)
     choices = list(_choices(settings, parameters, stated))
-    first = Installation(nodes, parameters, zero=0 if zero is None else round(zero + record.fraction))
+    known_zero = 0 if zero is None else round(zero + record.fraction)
+    first = Installation(nodes, parameters, zero=known_zero, tiers=_tiers(settings, values))
     tried = []
     for choice in choices:
         tried.append(replace(first, parameters=choice.parameters, order=choice.order, tasks=choice.tasks))

@@ -36,6 +36,7 @@ class RecordedJob(NamedTuple):
     limit: int  # time limit [s]
     user: str = ""
     partition: str = ""
+    gpu_type: str = ""  # type that the job asked for; empty for all types
     priority: float | None = None  # as the record states it
 
     @property
@@ -74,6 +75,7 @@ class RawJob(NamedTuple):
     limit: int
     user: str = ""
     partition: str = ""
+    gpu_type: str = ""
     priority: float | None = None
     num_nodes: int = 1  # if the nodes are unknown
 
@@ -81,6 +83,7 @@ class RawJob(NamedTuple):
 def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
+    The columns `user`, `partition` and `gpu_type` are optional.
     A file of the same name that ends in .json may state `t0`, the epoch time of second 0.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
@@ -101,7 +104,15 @@ def _raw_job(row: Row) -> RawJob:
         gpus=row.integer("gpus", at_least=1),
         nodes=tuple(nodes),
         limit=row.integer("limit", at_least=1),
+        user=_word(row, "user"),
+        partition=_word(row, "partition"),
+        gpu_type=_word(row, "gpu_type"),
     )
+
+
+def _word(row: Row, column: str) -> str:
+    """Return the text of a column that may be empty or absent."""
+    return row.text(column) if row.has(column) else ""
 
 
 def _zero_beside(path: Path) -> float | None:
@@ -152,6 +163,7 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
                 limit=job.limit,
                 user=job.user,
                 partition=job.partition,
+                gpu_type=job.gpu_type,
                 priority=job.priority,
             )
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
 from polluxsim.policies.slurm.backfill import Plan, backfill
@@ -15,6 +15,7 @@ from polluxsim.policies.slurm.values import (
     Held,
     Node,
     Part,
+    Partition,
     PendingJob,
     Request,
     RunningJob,
@@ -50,6 +51,7 @@ class Installation:
     order: str = SUBMISSION
     tasks: str = NODE
     zero: int = 0  # epoch time of second 0 of the record [s]
+    tiers: Mapping[str, int] = field(default_factory=dict)  # `PriorityTier` of partitions by name; 1 for other ones
 
 
 class SlurmDecider:
@@ -127,8 +129,20 @@ class SlurmDecider:
             pending.append(
                 PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
             )
+        # All partitions have all nodes.
+        all_nodes = node_set(range(len(self._installation.nodes)))
+        partitions = {}
+        for job in moment.pending:
+            partitions[job.partition] = Partition(all_nodes, self._installation.tiers.get(job.partition, 1))
         completing = node_set(node for job in moment.completing for node in job.nodes)
-        return ClusterState(moment.second + zero, self._installation.nodes, running, in_order(pending, {}), completing)
+        return ClusterState(
+            moment.second + zero,
+            self._installation.nodes,
+            running,
+            in_order(pending, partitions),
+            completing,
+            partitions=partitions,
+        )
 
     def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
         """Return what a job holds on nodes."""
@@ -150,6 +164,7 @@ class SlurmDecider:
             self._requests[job.name] = Request(
                 tuple(Part(count, gpus, self._cpus(gpus)) for gpus, count in parts.items()),
                 states_tasks=self._installation.tasks == GPU,
+                gpu_type=job.gpu_type,
             )
         return self._requests[job.name]
 
