@@ -18,8 +18,8 @@ from polluxsim.policies.slurm import backfill, selection, will_run
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import Node
 from polluxsim.studies.decisions.any_policy import PolicyDecider
-from polluxsim.studies.decisions.fitting import fitted
-from polluxsim.studies.decisions.judging import Agreement, agreement
+from polluxsim.studies.decisions.fitting import Fit, fitted
+from polluxsim.studies.decisions.judging import agreement
 from polluxsim.studies.decisions.orders import COMPLETING, SEEN, UNSEEN, moment_of, views_of
 from polluxsim.studies.decisions.record import (
     RawJob,
@@ -379,14 +379,19 @@ def recorded(data_folder: Path) -> Path:
 RUNS = {"fifo": 37, "bf": 75, "mf": 83, "run1": 57, "live": 55}
 
 
-def fit_of(folder: Path, run: str) -> Agreement:
-    return fitted(read_run(folder / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
+def fit_of(folder: Path, run: str) -> Fit:
+    return fitted(read_run(folder / f"{run}.csv"), {}, Parameters(), frozenset())
+
+
+@pytest.fixture(scope="module")
+def fits(recorded: Path) -> dict[str, Fit]:
+    """Return the fit of each recorded run."""
+    return {run: fit_of(recorded, run) for run in RUNS}
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_replay_is_near_the_record(recorded: Path, run: str) -> None:
-    fit = fitted(read_run(recorded / f"{run}.csv"), {}, Parameters(), frozenset())
-    replay = best_replay(fit.record, fit.equal)
+def test_a_replay_is_near_the_record(fits: dict[str, Fit], run: str) -> None:
+    replay = best_replay(fits[run].record, fits[run].equal)
     assert abs(replay.simulated_wait / replay.recorded_wait - 1) < 0.1
     median, high = replay.percentiles
     assert (median <= 1, high <= 5) == (True, True)
@@ -394,13 +399,13 @@ def test_a_replay_is_near_the_record(recorded: Path, run: str) -> None:
 
 
 @pytest.mark.parametrize(("run", "decisions"), RUNS.items())
-def test_slurm_decides_as_a_real_slurmctld(recorded: Path, run: str, decisions: int) -> None:
-    agreed = fit_of(recorded, run)
+def test_slurm_decides_as_a_real_slurmctld(fits: dict[str, Fit], run: str, decisions: int) -> None:
+    agreed = fits[run].agreement
     assert (agreed.agreeing_decisions, agreed.decisions) == (decisions, decisions)
     assert agreed.agreeing_quiet == agreed.quiet > 0
 
 
-def test_the_fit_finds_how_the_runs_were_made(recorded: Path) -> None:
+def test_the_fit_finds_how_the_runs_were_made(fits: dict[str, Fit]) -> None:
     """The README of the runs states scheduler, order and tasks; the page of the rules states t0."""
     made = {
         "fifo": ("sched/builtin", "submission", "gpu", None),
@@ -410,8 +415,8 @@ def test_the_fit_finds_how_the_runs_were_made(recorded: Path) -> None:
         "live": ("sched/backfill", "submission", "node", None),
     }
     for run, (scheduler, order, tasks, offset) in made.items():
-        found = read_run(recorded / f"{run}.csv")
-        fit = fitted(found, {}, Parameters(), frozenset()).installation
+        found = fits[run].record
+        fit = fits[run].installation
         assert (fit.parameters.scheduler_type, fit.order, fit.tasks) == (scheduler, order, tasks)
         if offset is not None:
             known = agreement(found, SlurmDecider(replace(fit, zero=offset)))
@@ -456,7 +461,7 @@ RULES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 def test_the_comparison_fails_without_a_rule(recorded: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     run, leave_out = RULES[rule]
     leave_out(monkeypatch)
-    agreed = fit_of(recorded, run)
+    agreed = fit_of(recorded, run).agreement
     assert agreed.decisions - agreed.agreeing_decisions > 1
 
 

@@ -299,6 +299,8 @@ def _with_offset(record: Record, installation: Installation) -> tuple[list[Insta
     else:
         later = (ranked[1].installation.zero - best.installation.zero) % modulus
         sentence = f"second-best t0: {later} s later: {_score(ranked[1].agreement)}"
+    if len(equal) == modulus:  # the epoch time does not matter
+        equal = equal[:1]
     return equal, sentence
 
 
