@@ -113,7 +113,7 @@ class TestPriorities:
     @pytest.mark.parametrize(("favours_small", "first"), [(False, "large"), (True, "small")])
     def test_the_job_size_may_come_first(self, favours_small: bool, first: str) -> None:
         policy = Slurm(
-            priority_type="priority/multifactor", priority_weight_job_size=1000.0, priority_favor_small=favours_small
+            priority_type="priority/multifactor", priority_weight_job_size=1000, priority_favor_small=favours_small
         )
         found = starts([*self.JOBS], policy)
         assert found[first] == 100.0
@@ -122,8 +122,8 @@ class TestPriorities:
         """Both weights count: after 10 days, `small` has the full age."""
         policy = Slurm(
             priority_type="priority/multifactor",
-            priority_weight_job_size=1000.0,
-            priority_weight_age=5000.0,
+            priority_weight_job_size=1000,
+            priority_weight_age=5000,
             priority_max_age=10,
         )
         jobs = [job("busy", 0.0, 8, 1500.0, 1500.0), self.JOBS[1], job("large", 1000.0, 8, 60.0, 60.0)]
@@ -182,7 +182,7 @@ def test_reasons_are_those_of_squeue() -> None:
             "policy.bf_interval has no effect without policy.scheduler_type=sched/backfill",
         ),
         (
-            Slurm(priority_weight_age=1.0),
+            Slurm(priority_weight_age=1),
             "policy.priority_weight_age has no effect without policy.priority_type=priority/multifactor",
         ),
         (Slurm(overestimate=2.0), "policy.overestimate has no effect"),

@@ -423,6 +423,36 @@ def test_the_fit_finds_how_the_runs_were_made(fits: dict[str, Fit]) -> None:
             assert known.share == 1.0
 
 
+HERE = Path(__file__).parent / "slurm_runs"
+
+FEATURES: dict[str, tuple[int, dict[str, str]]] = {
+    "each-second": (47, {}),
+    "default": (36, {}),
+    "types": (35, {"weights": "n[1-2]:10"}),
+    "tiers": (39, {"tiers": "high:10"}),
+}
+"""Runs of a real Slurm beside this file: their decisions, and what their records do not state."""
+
+
+@pytest.mark.parametrize("run", FEATURES)
+def test_a_run_with_a_feature_agrees(run: str) -> None:
+    decisions, settings = FEATURES[run]
+    agreed = fitted(read_run(HERE / f"{run}.csv"), settings, Parameters(), frozenset()).agreement
+    assert (agreed.agreeing_decisions, agreed.decisions) == (decisions, decisions)
+    assert agreed.agreeing_quiet == agreed.quiet
+
+
+@pytest.mark.parametrize("run", ["types", "tiers"])
+def test_a_run_with_a_feature_does_not_agree_without_its_rule(run: str) -> None:
+    agreed = fitted(read_run(HERE / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
+    assert agreed.share < 0.95
+
+
+def test_the_fit_finds_the_default_parameters() -> None:
+    parameters = fitted(read_run(HERE / "default.csv"), {}, Parameters(), frozenset()).installation.parameters
+    assert (parameters.bf_interval, parameters.bf_resolution) == (30, 60)
+
+
 def one_by_one(by_end: list[Any], allowed: int, free: Any, parameters: Parameters) -> Iterator[Any]:
     """Give back what running jobs hold, one job at a time, instead of in groups."""
     for job in by_end:

@@ -56,7 +56,7 @@ class Parameters:
         Time by which a job may exceed its limit [min].
     """
 
-    scheduler_type: Annotated[str, OneOf(BACKFILL, BUILTIN)] = BACKFILL
+    scheduler_type: Annotated[str, OneOf("sched/backfill", "sched/builtin")] = BACKFILL
     bf_interval: PositiveInt = 30
     bf_resolution: PositiveInt = 60
     bf_window: PositiveInt = 1440

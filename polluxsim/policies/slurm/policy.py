@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.values import NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
+from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
@@ -38,7 +38,8 @@ class Slurm(Parameters, Policy):
     """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres, without preemption.
 
     Each GPU type of a cluster has its own schedulers. A cycle takes no time. Jobs do not end at their limits, and a
-    node of a job that ended accepts jobs at once.
+    node of a job that ended accepts jobs at once. `Parameters` of the same package states the parameters
+    that are not listed here.
 
     Parameters
     ----------
@@ -59,8 +60,6 @@ class Slurm(Parameters, Policy):
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
 
-    The other parameters are those of `Parameters`.
-
     Source: SchedMD, slurm.conf(5) and the "Scheduling Configuration Guide"; runs of slurmctld 22.05.
     """
 
@@ -70,14 +69,14 @@ class Slurm(Parameters, Policy):
     # Groups of ends, plans and intervals depend on whole seconds.
     scales_with_time: ClassVar[bool] = False
 
-    priority_type: Annotated[str, OneOf(BASIC, MULTIFACTOR)] = BASIC
-    priority_weight_job_size: NonNegativeFloat = 0.0
-    priority_weight_age: NonNegativeFloat = 0.0
+    priority_type: Annotated[str, OneOf("priority/basic", "priority/multifactor")] = BASIC
+    priority_weight_job_size: NonNegativeInt = 0
+    priority_weight_age: NonNegativeInt = 0
     priority_favor_small: bool = False
     priority_max_age: PositiveInt = 7 * 24 * 60
     priority_calc_period: PositiveInt = 5
     priority_tier: Mapping[Name, PositiveInt] = field(default_factory=dict)
-    tasks: Annotated[str, OneOf(NODE, GPU)] = NODE
+    tasks: Annotated[str, OneOf("node", "gpu")] = NODE
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
     _turns: Turns = field(init=False, repr=False, compare=False)
