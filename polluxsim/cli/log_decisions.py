@@ -37,7 +37,7 @@ def add_log_decisions(parser: ArgumentParser) -> None:
         "  types=, weights=     of nodes, like types=n[1-2]:a100,n[3-4]:h100\n"
         "  tiers=high:10,low:1  PriorityTier of partitions\n"
         "  scheduler=NAME       sched/builtin or sched/backfill\n"
-        "  order=NAME           submission, or size: large jobs first\n"
+        "  order=NAME           submission; size: large jobs first; small: small jobs first\n"
         "  tasks=NAME           node: one task on each node; gpu: one for each GPU of a node\n"
         "  t0=SECONDS           epoch time of second 0\n\n"
         "Example: polluxsim log decisions run.csv --policy slurm"

@@ -287,7 +287,7 @@ class TestFit:
             ({"nodes": "n1"}, "nodes is 'n1', must be all nodes of the record, also n2"),
             ({"gpus": "3"}, "gpus is 3, must be at least 4"),
             ({"cpus": "no"}, "cpus is 'no', must be a whole number"),
-            ({"order": "fifo"}, "order is 'fifo', must be one of submission, size"),
+            ({"order": "fifo"}, "order is 'fifo', must be one of submission, size, small"),
             ({"t0": "now"}, "t0 is 'now', must be the epoch time"),
         ],
     )
@@ -323,6 +323,19 @@ class TestCommand:
         scheduler = found["settings"]["scheduler"]
         assert scheduler["value"] == "sched/backfill (bf_interval=30, bf_resolution=60)"
         assert found["unjudged_quiet_seconds"] == 5
+
+    @pytest.mark.parametrize(
+        ("more", "order"),
+        [("", "size"), (", priority_favor_small=true", "small")],
+    )
+    def test_parameters_of_the_policy_state_order_tasks_and_tiers(
+        self, backfilled: Path, capsys: pytest.CaptureFixture[str], more: str, order: str
+    ) -> None:
+        size = f"priority_type=priority/multifactor, priority_weight_job_size=1000{more}"
+        policy = f"slurm({size}, tasks=gpu, priority_tier={{high: 10}})"
+        found = json.loads(self.run(capsys, str(backfilled), "--policy", policy, "--json"))["settings"]
+        values = {name: tuple(found[name].values()) for name in ("order", "tasks", "tiers")}
+        assert values == {"order": (order, "given"), "tasks": ("gpu", "given"), "tiers": ("high:10", "given")}
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.policies.slurm.policy import Slurm
+from polluxsim.policies.slurm.policy import MULTIFACTOR, Slurm
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import values_of
 from polluxsim.run.configurations import policy_text
@@ -18,6 +18,7 @@ from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.own_run import compared_with_run
 from polluxsim.studies.decisions.record import Record
 from polluxsim.studies.decisions.replaying import Replay, best_replay
+from polluxsim.studies.decisions.slurm import SIZE, SMALL, SUBMISSION
 from polluxsim.studies.decisions.sources import read_record
 
 SLURM = "slurm"
@@ -47,7 +48,8 @@ def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bo
     source = read_record(log)
     record = source.record
     if isinstance(made, Slurm):
-        fit = fitted(record, settings, made, _stated(named))
+        stated = _stated(named)
+        fit = fitted(record, {**_settings_of(made, stated), **settings}, made, stated)
         notes = [*source.notes, *fit.second_best]
         comparison = _comparison(log, policy, fit.record, fit.agreement, fit.values, notes)
         if not replays:
@@ -72,6 +74,20 @@ def _stated(named: NamedPolicy) -> frozenset[str]:
     if named.entry != SLURM:
         return frozenset(named.settings)
     return frozenset(values_of(policy_text(named.name).settings))
+
+
+def _settings_of(policy: Slurm, stated: frozenset[str]) -> dict[str, str]:
+    """Return what the stated parameters of the policy say about the installation."""
+    settings = {}
+    if "tasks" in stated:
+        settings["tasks"] = policy.tasks
+    if policy.priority_tier:
+        settings["tiers"] = ",".join(f"{name}:{tier}" for name, tier in policy.priority_tier.items())
+    if "priority_type" in stated:
+        settings["order"] = SUBMISSION
+        if policy.priority_type == MULTIFACTOR and policy.priority_weight_job_size:
+            settings["order"] = SMALL if policy.priority_favor_small else SIZE
+    return settings
 
 
 def _comparison(

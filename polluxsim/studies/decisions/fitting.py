@@ -17,7 +17,7 @@ from polluxsim.policies.slurm.values import Node
 from polluxsim.policies.slurm.will_run import EDGE
 from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.record import Record
-from polluxsim.studies.decisions.slurm import ORDERS, TASKS, Installation, SlurmDecider
+from polluxsim.studies.decisions.slurm import FITTED_ORDERS, ORDERS, TASKS, Installation, SlurmDecider
 
 SETTINGS = ("nodes", "gpus", "cpus", "types", "weights", "tiers", "scheduler", "order", "tasks", "t0")
 """What a user may state about an installation."""
@@ -263,7 +263,7 @@ def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozen
             tried.append(replace(with_type, bf_interval=1, bf_resolution=1, sched_interval=1, batch_sched_delay=0))
         if word == BACKFILL or stated & OF_INTERVALS:
             tried.append(with_type)
-    orders = _word("order", settings, ORDERS)
+    orders = _word("order", settings, ORDERS) if "order" in settings else FITTED_ORDERS
     tasks = _word("tasks", settings, TASKS)
     for chosen, order, task in product(tried, orders, tasks):
         yield Choice(chosen, order, task)

@@ -27,8 +27,10 @@ from polluxsim.studies.decisions.record import RecordedJob, Started
 
 SUBMISSION = "submission"
 SIZE = "size"
-ORDERS = (SUBMISSION, SIZE)
-"""Orders of the queue: priority/basic, or priority/multifactor with the weight of the job size alone."""
+SMALL = "small"
+ORDERS = (SUBMISSION, SIZE, SMALL)
+"""Orders of the queue: priority/basic, or priority/multifactor by the job size alone, large or small jobs first."""
+FITTED_ORDERS = (SUBMISSION, SIZE)  # orders that are tried if none is stated
 
 NODE = "node"
 GPU = "gpu"
@@ -124,8 +126,10 @@ class SlurmDecider:
         for job in moment.pending:
             request = self._request(job)
             priority = 0.0
-            if self._installation.order == SIZE:
-                priority = float(int(SIZE_WEIGHT * job_size(request, self._installation.nodes)))
+            order = self._installation.order
+            if order != SUBMISSION:
+                size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
+                priority = float(int(SIZE_WEIGHT * size))
             pending.append(
                 PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
             )
