@@ -61,6 +61,8 @@ COMMANDS: Mapping[str, Command] = {
     "log calibrate": Command("find the policy and cluster behind a log's waits", "log", overrides=True, configs=True),
     "log whatif": Command("replay a log with other nodes, loads and policies", "log", overrides=True, configs=True),
     "log judge": Command("forecast the second part of a log, and compare", "log", overrides=True, configs=True),
+    "log decisions": Command("compare a policy with each recorded start of a cluster", "log_decisions", overrides=True,
+                             configs=True, no="if fewer decisions agree than --at-least"),
     "workload": Command("write the jobs of a workload, drawn or from a log", "workload", overrides=True, configs=True),
     "profile fit": Command("fit profile cards to measurements", "profile"),
     "profile card": Command("compute a profile card of a transformer", "profile"),

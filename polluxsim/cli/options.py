@@ -43,12 +43,20 @@ def _whole(word: str) -> int | None:
     return None
 
 
+def _part(word: str) -> float | None:
+    """Return the part of a percentage, like 0.95 of 95%; None for other words."""
+    if not word.endswith("%"):
+        return None
+    return float(word.removesuffix("%")) / 100
+
+
 LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
 
 count = type_of(_whole, lambda value: value >= 1, "a whole number of at least 1")
 index = type_of(_whole, lambda value: value >= 0, "a whole number of at least 0")
 number = type_of(float, lambda value: 0 < value < inf, "a number above 0")
 share = type_of(float, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+percentage = type_of(_part, lambda value: 0 <= value <= 1, "a percentage, like 95%")
 quantity = type_of(float, lambda value: 1e-9 <= value <= LARGEST, f"a number from 1e-09 to {LARGEST:g}")
 size = type_of(float, lambda value: 1 <= value <= LARGEST, f"a number from 1 to {LARGEST:g}")
 whole_size = type_of(
@@ -206,6 +214,9 @@ OPTIONS: Mapping[str, Option] = {
     "seeds": Option("number of seeds", "N", count),
     "most-seeds": Option("largest number of seeds with --until", "N", count),
     "until": Option("add seeds until every interval is at most this share of its mean", "SHARE", number),
+    "policy": Option("policy, with its settings in parentheses: 'slurm(bf_interval=60)'", "POLICY"),
+    "at-least": Option("exit with status 1 if a smaller share of the decisions agrees", "95%", percentage),
+    "replay": Option("also simulate the jobs with their true run times, and print how far off their starts are"),
     "policies": Option(POLICIES, "A,B", names),
     "scenarios": Option("scenarios to run", "A,B", names),
     "suite": Option("list of scenarios", "NAME"),

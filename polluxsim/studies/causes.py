@@ -24,7 +24,7 @@ LEAST_TIMES = 3  # a limit that was reached less often may be chance
 LEAST_CPU_SHARE = 0.02  # share of the rows of a log below which jobs without GPUs are not named [1]
 FEW_GPUS = 0.9  # share of the GPUs of a cluster: a day whose peak use is below it hints at missing nodes [1]
 MOST_NAMES = 3  # largest number of names in a sentence
-PLANNING = ("easy", "conservative", "multifactor")
+PLANNING = ("easy", "conservative", "slurm", "multifactor")
 """Policies that plan with time limits."""
 
 

@@ -678,7 +678,7 @@ def test_the_help_of_import_lists_the_formats() -> None:
         (["tabel"], "there is no command 'tabel', must be one of"),
         (
             ["log", "imprt"],
-            "log: there is no command 'imprt', must be one of import, nodes, calibrate, whatif, judge; did you mean",
+            "no command 'imprt', must be one of import, nodes, calibrate, whatif, judge, decisions; did you mean",
         ),
         (["--nope"], "--nope stands before the command"),
         (["tabel"], "did you mean table?"),

@@ -53,6 +53,7 @@ USUAL = {
     "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log nodes": "nodes.txt -o site.yaml",
     "log calibrate": "log.parquet --gpus 8",
     "log whatif": "log.parquet --nodes 2", "log judge": "log.parquet",
+    "log decisions": "sacct.txt --policy slurm",
     "workload": "-o w.csv", "profile fit": "measured -o cards",
     "profile card": "transformer -o g.yaml --gpu h100 --params 1e9 --seq 1024", "paper reproduce": "fig1",
 }  # fmt: skip
@@ -143,6 +144,13 @@ WRONG_LINES: dict[str, list[str]] = {
         "log.parquet --nodes 2 --percentile p80", "log.parquet --nodes 2 --failures rsc-9",
         "log.parquet --nodes 2 --policies polux", "log.parquet --nodes 2 polcy=fifo",
         "log.parquet --nodes 2 --drop-node 1", "log.parquet --nodes 8,--4", "log.parquet --nodes 8,+0,-8",
+    ],
+    "log decisions": [
+        "nowhere.csv --policy slurm", "file.txt --policy slurm", "bad.parquet --policy slurm", "sacct.txt", "",
+        "sacct.txt --policy polux", "sacct.txt --policy slurm(bf_interval=0)", "sacct.txt --policy slurm(bf=1)",
+        "sacct.txt --policy slurm nodes", "sacct.txt --policy slurm node=n1", "sacct.txt --policy slurm order=up",
+        "sacct.txt --policy slurm --at-least 95", "sacct.txt --policy fifo tasks=gpu", "run --policy fifo gpus=4",
+        "empty --policy slurm", "sacct.txt --policy slurm(", "sacct.txt --policy slurm --replays",
     ],
     "log judge": [
         "nowhere.parquet", "file.txt", "bad.parquet", "run", "", "log.parquet --change 3h", "log.parquet --change x=3",

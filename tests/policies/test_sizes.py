@@ -26,6 +26,7 @@ LONGER = {
     "RoundsOfShares": "Gavel's rounds on several types, for ten rules of ten lines",
     "Scaled": "any policy, on nodes that go and come",
     "Shockwave": "a market, prospects and windows",
+    "Slurm": "two schedulers in turns, and the parameters of slurm.conf",
     "Sia": "configurations, matrix, programme, placing",
 }
 """Classes over a page, and what their rule has that takes more."""

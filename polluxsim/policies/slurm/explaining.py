@@ -1,0 +1,80 @@
+"""The reasons of the policy `slurm` for its decision about each job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Reason
+from polluxsim.policies.slurm.reason_kinds import (
+    NOT_LOOKED_AT,
+    PRIORITY,
+    RESOURCES,
+    STARTED_BY_BACKFILL,
+    STARTED_IN_ORDER,
+)
+from polluxsim.policies.slurm.values import PendingJob, Start
+from polluxsim.policies.slurm.view_state import held_after
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
+
+
+class Passes(NamedTuple):
+    """What the schedulers did in a round."""
+
+    queue: Sequence[PendingJob] = ()  # empty if no scheduler ran
+    num_considered: int = 0  # first jobs of the queue at which a scheduler looked
+    by_main: Sequence[Start] = ()
+    by_backfill: Sequence[Start] = ()
+
+    @property
+    def starts(self) -> Sequence[Start]:
+        """Return all jobs that start."""
+        return (*self.by_main, *self.by_backfill)
+
+
+def reasons(
+    view: ClusterView, passes: Passes, plans: Mapping[JobId, int], next_run: float, asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the reasons for the jobs in `asked`.
+
+    Parameters
+    ----------
+    plans
+        Starts that the last cycle of the backfill plans [s].
+    next_run
+        Time of the next run of a scheduler if nothing happens [s]; ∞ without one.
+    """
+    by_main = {start.job.name for start in passes.by_main}
+    started = {start.job.name for start in passes.starts}
+    positions = {job.name: number for number, job in enumerate(passes.queue, start=1)}
+    first = next((job.name for job in passes.queue if job.name not in started), None)
+    waiting = {job.job_id: job for job in view.waiting}
+    held = held_after(view, [waiting[name] for name in started])
+    by_job: dict[JobId, Reason] = {}
+    for name in asked:
+        if name not in waiting:
+            by_job[name] = Reason(RUNS_ON, {})
+            continue
+        numbers: dict[str, float] = {"gpus_needed": waiting[name].num_replicas}
+        if name in positions:
+            numbers["position"] = positions[name]
+        if name in started:
+            by_job[name] = Reason(STARTED_IN_ORDER if name in by_main else STARTED_BY_BACKFILL, numbers)
+            continue
+        stop = held.stop(waiting[name])
+        if stop is not None:
+            by_job[name] = stop.reason(waiting[name])
+            continue
+        if name in plans:
+            numbers["planned_start"] = plans[name]
+        if next_run < inf:
+            numbers["next_run"] = next_run
+        if positions.get(name, inf) > passes.num_considered:
+            by_job[name] = Reason(NOT_LOOKED_AT, numbers)
+        elif name == first or first is None:
+            by_job[name] = Reason(RESOURCES, numbers)
+        else:
+            by_job[name] = Reason(PRIORITY, numbers, (first,))
+    return by_job

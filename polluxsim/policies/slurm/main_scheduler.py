@@ -1,0 +1,43 @@
+"""The main scheduler, which is the only one of sched/builtin: start the jobs that fit, in the order of the queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.selection import chosen_nodes
+from polluxsim.policies.slurm.values import ClusterState, Start
+
+
+def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) -> list[Start]:
+    """Return the jobs that start, among the first `depth` jobs of the queue; 0 for the whole queue.
+
+    The first job of a partition that finds its nodes busy closes the partition, and its nodes, for this run, so that no
+    later job delays it. (Source: slurmctld/job_scheduler.c, `_schedule`.)
+    """
+    free = state.free()
+    # A node with a COMPLETING job accepts no job until its epilog ends. (Measured.)
+    open_nodes = state.up & ~state.completing
+    closed: set[str] = set()
+    considered = Counter[str]()
+    starts: list[Start] = []
+    for job in state.pending[: depth or None]:
+        if job.partition in closed:
+            continue
+        considered[job.partition] += 1
+        if parameters.partition_job_depth and considered[job.partition] > parameters.partition_job_depth:
+            continue
+        if state.limits.stops(job):
+            if parameters.assoc_limit_stop:
+                closed.add(job.partition)
+                open_nodes &= ~state.nodes_of(job)
+            continue
+        held = chosen_nodes(job.request, open_nodes & state.nodes_of(job), free, state.nodes)
+        if held is not None:
+            free.take(held)
+            state.limits.add(job)
+            starts.append(Start(job, held))
+        elif parameters.reserves(job.priority, state.now - job.eligible):
+            closed.add(job.partition)
+            open_nodes &= ~state.nodes_of(job)
+    return starts

@@ -1,0 +1,178 @@
+"""Slurm's schedulers as a policy of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
+from polluxsim.common.written import Name, takes_settings
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits
+from polluxsim.policies.slurm.backfill import backfill
+from polluxsim.policies.slurm.explaining import Passes, reasons
+from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
+from polluxsim.policies.slurm.priority import in_order, job_size
+from polluxsim.policies.slurm.turns import Turns
+from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
+from polluxsim.policies.slurm.view_state import JobsOfView, UseLimits, whole_second
+from polluxsim.workloads.job import Job
+
+BASIC = "priority/basic"
+MULTIFACTOR = "priority/multifactor"
+NODE = "node"
+GPU = "gpu"
+
+
+@takes_settings("policy")
+@dataclass
+class Slurm(Parameters, Policy):
+    """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres, without preemption.
+
+    Each GPU type of a cluster has its own schedulers. A cycle takes no time. Jobs do not end at their limits, and a
+    node of a job that ended accepts jobs at once. `Parameters` of the same package states the parameters
+    that are not listed here.
+
+    Parameters
+    ----------
+    priority_type
+        `PriorityType`: priority/basic is the order of submission; priority/multifactor adds the next two factors.
+    priority_weight_job_size, priority_weight_age
+        `PriorityWeightJobSize` and `PriorityWeightAge`.
+    priority_favor_small
+        `PriorityFavorSmall`: whether small jobs have a larger factor of the job size.
+    priority_max_age
+        `PriorityMaxAge`: time of waiting at which the age counts in full [min].
+    priority_calc_period
+        `PriorityCalcPeriod`: time between two computations of priorities [min].
+    priority_tier
+        `PriorityTier` of partitions by name; 1 for other partitions. The queue of a job is its partition.
+    tasks
+        Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node).
+    overestimate
+        Limit of a job without a time limit, as a multiple of its true run time.
+
+    Source: SchedMD, slurm.conf(5) and the "Scheduling Configuration Guide"; runs of slurmctld 22.05.
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        never_preempts=True, keeps_shapes=True, obeys_limits=True, per_type=True, follows_clock=True
+    )
+    # Groups of ends, plans and intervals depend on whole seconds.
+    scales_with_time: ClassVar[bool] = False
+
+    priority_type: Annotated[str, OneOf("priority/basic", "priority/multifactor")] = BASIC
+    priority_weight_job_size: NonNegativeInt = 0
+    priority_weight_age: NonNegativeInt = 0
+    priority_favor_small: bool = False
+    priority_max_age: PositiveInt = 7 * 24 * 60
+    priority_calc_period: PositiveInt = 5
+    priority_tier: Mapping[Name, PositiveInt] = field(default_factory=dict)
+    tasks: Annotated[str, OneOf("node", "gpu")] = NODE
+    overestimate: PositiveFloat = 1.0
+    _jobs: JobsOfView = field(init=False, repr=False, compare=False)
+    _turns: Turns = field(init=False, repr=False, compare=False)
+    _plans: dict[JobId, int] = field(default_factory=dict, init=False, repr=False, compare=False)  # starts [s]
+
+    def __post_init__(self) -> None:
+        self._jobs = JobsOfView(self.overestimate, self.tasks == GPU)
+        self._turns = Turns(self)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence for each setting that has no effect."""
+        check_owners("policy.priority_tier", self.priority_tier, jobs, "queue", "")
+        sentences = overestimate_without_effect(self.overestimate, jobs)
+        if self.priority_tier:
+            sentences += unless_jobs_differ(jobs, "queue", "policy.priority_tier has no effect")
+        for name in ("bf_max_job_user", "bf_max_job_user_part"):
+            if getattr(self, name):
+                sentences += unless_jobs_differ(jobs, "user", f"policy.{name} has no effect")
+        if not self.has_backfill:
+            for name, default in Parameters.__dataclass_fields__.items():
+                if name.startswith("bf_") and getattr(self, name) != default.default:
+                    sentences.append(f"policy.{name} has no effect without policy.scheduler_type={BACKFILL}")
+        if self.priority_type == BASIC:
+            for name in ("priority_weight_job_size", "priority_weight_age"):
+                if getattr(self, name):
+                    sentences.append(f"policy.{name} has no effect without policy.priority_type={MULTIFACTOR}")
+        return sentences
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Let the schedulers run that are due, and start their jobs."""
+        changes = view.changes
+        if changes.jobs_or_nodes or changes.evicted:
+            self._turns.note_change()
+        self._jobs.take_note(view)
+        passes = self._run(view)
+        placements: dict[JobId, Placement] = {}
+        for start in passes.starts:
+            placements[start.job.name] = self._jobs.start(start, whole_second(view.time))
+        view.limits.take_note(view.jobs, placements, others_keep=True)
+        next_run = inf
+        if len(placements) < len(view.waiting):
+            next_run = view.round_at(self._turns.next_run(view.time))
+        plans = self._plans
+        return Decision(
+            placements,
+            others_keep=True,
+            valid_until=next_run,
+            outdated_by=Change.JOBS_OR_NODES,
+            explain=lambda jobs: reasons(view, passes, plans, next_run, jobs),
+        )
+
+    def _run(self, view: ClusterView) -> Passes:
+        """Let the schedulers run that are due, the main scheduler first."""
+        turns = self._turns
+        now = view.time
+        runs_main = turns.main_runs(now)
+        runs_backfill = turns.backfill_runs(now)
+        if not view.waiting or not (runs_main or runs_backfill):
+            return Passes()
+        state = self._jobs.state(view, UseLimits(view))
+        if self.priority_tier:
+            partitions = {}
+            for name in {job.partition for job in state.pending}:
+                partitions[name] = Partition(state.up, self.priority_tier.get(name, 1))
+            state = replace(state, partitions=partitions)
+        state = replace(state, pending=self._in_order(state))
+        queue = state.pending
+        num_considered = 0
+        by_main: list[Start] = []
+        by_backfill: list[Start] = []
+        if runs_main:
+            depth = turns.depth(now)
+            by_main = main_scheduler(state, self, depth)
+            state = state.after(by_main)
+            num_considered = min(depth or len(queue), len(queue))
+            turns.note_main(now, is_whole_queue=num_considered == len(queue))
+        if runs_backfill:
+            cycle = backfill(state, self)
+            by_backfill = cycle.starts
+            self._plans = {plan.job.name: plan.start for plan in cycle.plans}
+            num_considered = len(queue)
+            turns.note_backfill(now)
+        if by_main or by_backfill:
+            turns.note_starts()
+        return Passes(queue, num_considered, by_main, by_backfill)
+
+    def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
+        """Return the pending jobs in the order of the queue."""
+        if self.priority_type == BASIC:
+            return in_order(state.pending, state.partitions) if self.priority_tier else state.pending
+        period = 60 * self.priority_calc_period
+        computed_at = state.now // period * period
+        prioritised = []
+        for job in state.pending:
+            age = min(max(computed_at - job.eligible, 0) / (60 * self.priority_max_age), 1.0)
+            size = job_size(job.request, state.nodes, favours_small=self.priority_favor_small)
+            priority = int(self.priority_weight_age * age + self.priority_weight_job_size * size)
+            prioritised.append(job._replace(priority=float(max(priority, 1))))
+        return in_order(prioritised, state.partitions)

@@ -1,0 +1,37 @@
+"""The order of the queue, and the factor of the job size of priority/multifactor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from polluxsim.policies.slurm.values import Node, Partition, PendingJob, Request
+
+
+def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, Partition]) -> list[PendingJob]:
+    """Return jobs in the order of the queue: by the tier of the partition, then by priority, high first.
+
+    Equal jobs keep their order, which is that of their ids. (Source: slurm.conf(5), `PriorityTier`.)
+    """
+
+    def key(job: PendingJob) -> tuple[int, float]:
+        tier = partitions[job.partition].tier if partitions else 1
+        return -tier, -job.priority
+
+    return sorted(jobs, key=key)
+
+
+def job_size(request: Request, nodes: Sequence[Node], *, favours_small: bool = False) -> float:
+    """Return the factor of the size of a job: the mean of its parts of all nodes and of all CPUs [1].
+
+    GPUs do not count. (Measured; source: priority_multifactor, `PriorityWeightJobSize` and `PriorityFavorSmall`.)
+
+    >>> from polluxsim.policies.slurm.values import Part
+    >>> size = job_size(Request((Part(2, 4, 1),)), [Node(4, 64)] * 4)
+    >>> int(10_000 * size)
+    2539
+    """
+    part_of_nodes = request.nodes / len(nodes)
+    part_of_cpus = request.cpus / sum(node.cpus for node in nodes)
+    if favours_small:
+        return (1 - part_of_nodes + 1 - part_of_cpus) / 2
+    return (part_of_nodes + part_of_cpus) / 2

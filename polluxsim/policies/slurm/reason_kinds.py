@@ -1,0 +1,65 @@
+"""Kinds of the reasons that the policy `slurm` gives, with the reasons of squeue for jobs that wait."""
+
+from __future__ import annotations
+
+from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
+
+UNITS = {
+    **dict.fromkeys(("gpus_needed", "gpus_left"), "GPUs"),
+    **dict.fromkeys(("planned_start", "next_run"), "s"),
+    "position": "",
+}
+
+PLANNED = "[planned_start? The backfill plans its start at {planned_start:clock}.]"
+"""Sentence on the plan of the last cycle of the backfill."""
+
+
+def waits_for_slurm(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether a scheduler runs later, the job has a plan for later, or another job waits.
+
+    The plan or the place of another job may hold the idle GPUs. Under `bf_running_job_reserve`, running jobs hold whole
+    nodes too.
+    """
+    if any(reason.numbers.get(name, seen.time) > seen.time for name in ("next_run", "planned_start")):
+        return True
+    return any(other.job_id != job.job_id and seen.waits(other) for other in seen.jobs)
+
+
+STARTED_IN_ORDER = ReasonKind(
+    "slurm-main",
+    "The main scheduler starts jobs in the order of the queue. The job is number {position} of it, and its "
+    "{gpus_needed:GPU} are free.",
+    UNITS,
+    "Slurm's main scheduler starts the job in the order of the queue.",
+)
+STARTED_BY_BACKFILL = ReasonKind(
+    "slurm-backfill",
+    "The backfill starts this job, number {position} of the queue, because it delays no plan of a job before it. It "
+    "gets {gpus_needed:GPU}.",
+    UNITS,
+    "Slurm's backfill starts the job ahead of jobs with plans.",
+)
+RESOURCES = ReasonKind(
+    "slurm-resources",
+    "Resources: the job is number {position} of the queue and needs {gpus_needed:GPU}. It is the first one that does "
+    f"not fit, so that the main scheduler starts no job behind it.{PLANNED}",
+    UNITS,
+    "The first job that does not fit, with the reason Resources in squeue.",
+    excuses_waiting=waits_for_slurm,
+)
+PRIORITY = ReasonKind(
+    "slurm-priority",
+    "Priority: the job is number {position} of the queue and needs {gpus_needed:GPU}. It waits behind {first}, which "
+    f"does not fit.{PLANNED}",
+    UNITS,
+    "A job behind the first one that does not fit, with the reason Priority in squeue.",
+    excuses_waiting=waits_for_slurm,
+)
+NOT_LOOKED_AT = ReasonKind(
+    "slurm-next-run",
+    "No scheduler of Slurm has looked at the job in this round[; the next one runs at {next_run:clock}]. The job needs "
+    "{gpus_needed:GPU}[ and is number {position} of the queue].",
+    UNITS,
+    "The job waits for the next run of a scheduler.",
+    excuses_waiting=waits_for_slurm,
+)

@@ -1,0 +1,237 @@
+"""The plain values of a decision: nodes, requests, running and pending jobs, and the state of a cluster.
+
+Times are whole seconds since the epoch, because slurmctld keeps times as whole seconds and two rules depend on their
+remainder (the edge of `will_run`, and `bf_resolution`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol, TypeAlias
+
+NodeSet: TypeAlias = int
+"""A set of nodes. Bit i stands for node i in the order of slurm.conf."""
+
+JobName: TypeAlias = str
+
+
+class Node(NamedTuple):
+    """A node as slurm.conf and gres.conf state it."""
+
+    gpus: int
+    cpus: int
+    weight: int = 1  # `Weight`: nodes with a lower weight are allocated first
+    gpu_type: str = ""  # type in `Gres=gpu:TYPE:N`; empty without a type
+    features: frozenset[str] = frozenset()  # `Feature`
+
+
+class Part(NamedTuple):
+    """A number of nodes on which a job needs equal amounts."""
+
+    nodes: int
+    gpus: int  # GPUs on each of these nodes
+    cpus: int  # CPUs on each of these nodes
+
+
+class Request(NamedTuple):
+    """What a job asks of nodes.
+
+    Without `task`, the job needs all of its `parts`, each on other nodes. With `task`, it consists of `num_tasks`
+    tasks, which may share nodes.
+    """
+
+    parts: tuple[Part, ...] = ()
+    # Whether a node offers only the CPUs that the tasks need, as with --ntasks-per-node.
+    states_tasks: bool = False
+    num_tasks: int = 0
+    task: Part | None = None  # what a task needs on one node
+    gpu_type: str = ""  # type in `--gres=gpu:TYPE:N`; empty for all types
+    features: frozenset[str] = frozenset()  # `--constraint`: the node needs all of them
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of the job."""
+        if self.task is not None:
+            return self.num_tasks * self.task.gpus
+        return sum(part.nodes * part.gpus for part in self.parts)
+
+    @property
+    def cpus(self) -> int:
+        """Return the CPUs of the job."""
+        if self.task is not None:
+            return self.num_tasks * self.task.cpus
+        return sum(part.nodes * part.cpus for part in self.parts)
+
+    @property
+    def nodes(self) -> int:
+        """Return the fewest nodes that the job asks for."""
+        return sum(part.nodes for part in self.parts) or 1
+
+
+class Held(NamedTuple):
+    """What a job holds on one node."""
+
+    node: int
+    gpus: int
+    cpus: int
+
+
+Allocated: TypeAlias = tuple[Held, ...]
+
+
+class PendingJob(NamedTuple):
+    """A job that waits."""
+
+    name: JobName
+    request: Request
+    limit: int  # time limit [s]
+    priority: float = 0.0
+    eligible: int = 0  # time since which the job may start [s]
+    user: str = ""
+    partition: str = ""
+
+
+class RunningJob(NamedTuple):
+    """A job that runs, or that slurmctld believes to run."""
+
+    name: JobName
+    held: Allocated
+    end: int  # start + limit [s], not the true end
+    nodes: NodeSet  # of `held`
+
+    @classmethod
+    def on(cls, name: JobName, held: Allocated, end: int) -> RunningJob:
+        """Return a running job."""
+        return cls(name, held, end, node_set(on_node.node for on_node in held))
+
+
+class Partition(NamedTuple):
+    """A partition of slurm.conf."""
+
+    nodes: NodeSet
+    tier: int = 1  # `PriorityTier`
+
+
+class Limits(Protocol):
+    """Limits of associations and QOS on what jobs hold at once."""
+
+    def stops(self, job: PendingJob) -> bool:
+        """Return whether a limit stops a pending job now."""
+
+    def add(self, job: PendingJob) -> None:
+        """Count a job that starts."""
+
+
+class NoLimits:
+    """No limits."""
+
+    def stops(self, job: PendingJob) -> bool:
+        """Return False: no limit stops the job."""
+        return False
+
+    def add(self, job: PendingJob) -> None:
+        """Count nothing."""
+
+
+NO_LIMITS = NoLimits()
+
+
+class Start(NamedTuple):
+    """A job that starts now."""
+
+    job: PendingJob
+    held: Allocated
+
+
+class FreeNodes:
+    """The free GPUs and CPUs of each node."""
+
+    __slots__ = ("cpus", "gpus")
+
+    def __init__(self, gpus: Sequence[int], cpus: Sequence[int]) -> None:
+        self.gpus = list(gpus)
+        self.cpus = list(cpus)
+
+    def copy(self) -> FreeNodes:
+        """Return a copy."""
+        return FreeNodes(self.gpus, self.cpus)
+
+    def take(self, allocated: Allocated) -> None:
+        """Take what a job holds."""
+        for node, gpus, cpus in allocated:
+            self.gpus[node] -= gpus
+            self.cpus[node] -= cpus
+
+    def give_back(self, allocated: Allocated) -> None:
+        """Give back what a job holds."""
+        for node, gpus, cpus in allocated:
+            self.gpus[node] += gpus
+            self.cpus[node] += cpus
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What slurmctld knows when a scheduler runs."""
+
+    now: int  # [s]
+    nodes: Sequence[Node]
+    running: Sequence[RunningJob]
+    pending: Sequence[PendingJob]  # in the order of the queue
+    completing: NodeSet = 0  # nodes on which a job ended whose epilog has not ended
+    down: NodeSet = 0
+    partitions: Mapping[str, Partition] = field(default_factory=dict)  # by name; empty for one partition of all nodes
+    limits: Limits = NO_LIMITS
+
+    @property
+    def up(self) -> NodeSet:
+        """Return the nodes that are up."""
+        return ((1 << len(self.nodes)) - 1) & ~self.down
+
+    def nodes_of(self, job: PendingJob) -> NodeSet:
+        """Return the nodes of the partition of a job that are up."""
+        if not self.partitions:
+            return self.up
+        return self.partitions[job.partition].nodes & self.up
+
+    def free(self) -> FreeNodes:
+        """Return what no running job holds."""
+        free = FreeNodes([node.gpus for node in self.nodes], [node.cpus for node in self.nodes])
+        for job in self.running:
+            free.take(job.held)
+        return free
+
+    def after(self, starts: Sequence[Start]) -> ClusterState:
+        """Return the state after the starts of jobs."""
+        if not starts:
+            return self
+        names = {start.job.name for start in starts}
+        running = list(self.running)
+        for start in starts:
+            running.append(RunningJob.on(start.job.name, start.held, self.now + start.job.limit))
+        pending = [job for job in self.pending if job.name not in names]
+        return replace(self, running=running, pending=pending)
+
+
+def node_set(numbers: Iterable[int]) -> NodeSet:
+    """Return the set of nodes with the given numbers.
+
+    >>> bin(node_set([0, 2]))
+    '0b101'
+    """
+    nodes = 0
+    for number in numbers:
+        nodes |= 1 << number
+    return nodes
+
+
+def numbers_of(nodes: NodeSet) -> Iterator[int]:
+    """Yield the numbers of the nodes of a set, in rising order.
+
+    >>> list(numbers_of(0b101))
+    [0, 2]
+    """
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest

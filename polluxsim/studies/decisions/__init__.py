@@ -1,0 +1,1 @@
+"""Compare the decisions of a policy with the recorded starts of a cluster, second by second."""

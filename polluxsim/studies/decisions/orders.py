@@ -1,0 +1,125 @@
+"""The possible orders of the events of one second, and the starts of a policy in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple, Protocol
+
+from polluxsim.studies.decisions.record import RecordedJob, Second, Started
+
+UNSEEN = 0
+COMPLETING = 1
+SEEN = 2
+"""What a scheduler knows of an end: nothing, that the job ended but its node still completes, or that it ended."""
+
+MOST_ENDS = 6  # ends of one second whose states vary one by one; more ends have the same state
+
+
+class Moment(NamedTuple):
+    """What a scheduler sees when it runs."""
+
+    second: int
+    running: tuple[RecordedJob, ...]
+    completing: tuple[RecordedJob, ...]
+    pending: tuple[RecordedJob, ...]  # in order of submission
+    # Nodes of the jobs that an earlier pass of the second started, by name. They are among `running`.
+    started: tuple[Started, ...] = ()
+
+
+class Decider(Protocol):
+    """A policy that decides about a moment."""
+
+    @property
+    def schedulers(self) -> Sequence[str]:
+        """Return the names of the schedulers that may run: one for most policies."""
+
+    @property
+    def judges_quiet(self) -> bool:
+        """Return whether the policy decides in every second, so that a second without a start tells something."""
+
+    def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
+        """Return the jobs that start."""
+
+    def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
+        """Return why each pending job starts or waits, in words."""
+
+
+class Seen(NamedTuple):
+    """The events of a second that a pass sees: the first submissions, and the state of each end."""
+
+    num_submitted: int
+    ends: tuple[int, ...]
+
+    def has_more_than(self, other: Seen) -> bool:
+        """Return whether a pass sees all events that another one sees, and a further one."""
+        if self == other or self.num_submitted < other.num_submitted:
+            return False
+        return all(mine >= others for mine, others in zip(self.ends, other.ends, strict=True))
+
+
+class Attempt(NamedTuple):
+    """The starts of one possible order, with the last pass."""
+
+    starts: frozenset[Started]
+    moment: Moment
+    scheduler: str
+
+
+def views_of(second: Second) -> Iterator[Seen]:
+    """Yield what a pass of a second may see, first all events, which is the most frequent case."""
+    states: Iterable[tuple[int, ...]] = product((SEEN, UNSEEN, COMPLETING), repeat=len(second.ended))
+    if len(second.ended) > MOST_ENDS:
+        states = ((state,) * len(second.ended) for state in (SEEN, UNSEEN, COMPLETING))
+    for ends in states:
+        for num_submitted in range(len(second.submitted), -1, -1):
+            yield Seen(num_submitted, ends)
+
+
+def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset()) -> Moment:
+    """Return what a pass sees after the starts of the first pass."""
+    states = {job.name: state for job, state in zip(second.ended, seen.ends, strict=True)}
+    present = [*second.pending, *second.submitted[: seen.num_submitted]]
+    names = {start.job for start in first}
+    running = [job for job in second.running if states.get(job.name, UNSEEN) == UNSEEN]
+    running += [job for job in present if job.name in names]
+    completing = [job for job in second.ended if states[job.name] == COMPLETING]
+    pending = [job for job in present if job.name not in names]
+    return Moment(second.second, tuple(running), tuple(completing), tuple(pending), tuple(sorted(first)))
+
+
+def attempts(second: Second, decider: Decider) -> Iterator[Attempt]:
+    """Yield the starts of a policy in each possible order of a second, with at most two passes."""
+    partial: dict[tuple[Seen, frozenset[Started]], None] = {}
+    for seen in views_of(second):
+        moment = moment_of(second, seen)
+        for scheduler in decider.schedulers:
+            starts = decider.starts(moment, scheduler)
+            yield Attempt(starts, moment, scheduler)
+            if second.is_begun_by(starts):
+                partial[seen, starts] = None
+    # A first pass without starts changes nothing, and a first pass with a wrong start cannot agree any more.
+    for first, starts in partial:
+        for seen in views_of(second):
+            if not seen.has_more_than(first):
+                continue
+            moment = moment_of(second, seen, starts)
+            for scheduler in decider.schedulers:
+                yield Attempt(starts | decider.starts(moment, scheduler), moment, scheduler)
+
+
+def agrees(second: Second, decider: Decider) -> bool:
+    """Return whether a policy agrees with the record in some order.
+
+    It agrees about a second without a start if it starts at most the jobs that start one second later.
+    """
+    for attempt in attempts(second, decider):
+        differing = second.differing(attempt.starts)
+        if not differing or (not second.is_decision and differing <= second.next_jobs):
+            return True
+    return False
+
+
+def nearest(second: Second, decider: Decider) -> Attempt:
+    """Return the order whose starts differ least from the recorded ones."""
+    return min(attempts(second, decider), key=lambda attempt: len(second.differing(attempt.starts)))

@@ -1,0 +1,303 @@
+"""A record of a cluster: which job was submitted, started and ended in which second, and on which nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import floor
+from pathlib import Path
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, bad_line, reading
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.hardware.node_shapes import evenly
+from polluxsim.logs.site.hostlist import expanded
+
+COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
+"""Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
+
+ROUNDING = 0.01  # largest difference between the fractions of times that are whole seconds on another clock [s]
+
+
+class RecordedJob(NamedTuple):
+    """A job of a record. Times are whole seconds on the clock of the record."""
+
+    name: str
+    position: int  # in the order of submission
+    submitted: int
+    start: int
+    end: int
+    gpus: int
+    nodes: tuple[int, ...]  # numbers of its nodes in rising order
+    limit: int  # time limit [s]
+    user: str = ""
+    partition: str = ""
+    gpu_type: str = ""  # type that the job asked for; empty for all types
+    priority: float | None = None  # as the record states it
+
+    @property
+    def gpus_by_node(self) -> tuple[int, ...]:
+        """Return the GPUs on each node, as evenly as possible."""
+        return evenly(self.gpus, len(self.nodes))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a cluster."""
+
+    path: Path
+    jobs: Sequence[RecordedJob]  # in the order of submission
+    node_names: Sequence[str]  # in the order of their numbers; empty if the record names no nodes
+    # Fraction of all recorded starts and ends [s]. Slurm keeps whole seconds, and the record may have another zero.
+    fraction: float = 0.0
+    zero: float | None = None  # epoch time of the zero of the record [s]; None if unknown
+    compares_nodes: bool = True  # whether the record names the nodes of jobs
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Return the largest number of GPUs of a node that jobs held at once."""
+        return largest_use(self.jobs)
+
+
+class RawJob(NamedTuple):
+    """A job as a file states it, with times that need not be whole."""
+
+    name: str
+    submitted: float
+    start: float
+    end: float
+    gpus: int
+    nodes: tuple[str, ...]
+    limit: int
+    user: str = ""
+    partition: str = ""
+    gpu_type: str = ""
+    priority: float | None = None
+    num_nodes: int = 1  # if the nodes are unknown
+
+
+def read_run(path: Path) -> Record:
+    """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
+
+    The columns `user`, `partition` and `gpu_type` are optional.
+    A file of the same name that ends in .json may state `t0`, the epoch time of second 0.
+    """
+    jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
+    return record_of(path, jobs, _zero_beside(path))
+
+
+def _raw_job(row: Row) -> RawJob:
+    """Return the job of a row."""
+    nodes = expanded(row.text("nodes"))
+    if not nodes:
+        raise row.error("nodes", "names of nodes, like n[1,3]")
+    start = row.number("start")
+    return RawJob(
+        name=row.text("job"),
+        submitted=row.number("submitted"),
+        start=start,
+        end=row.number("end", at_least=start),
+        gpus=row.integer("gpus", at_least=1),
+        nodes=tuple(nodes),
+        limit=row.integer("limit", at_least=1),
+        user=_word(row, "user"),
+        partition=_word(row, "partition"),
+        gpu_type=_word(row, "gpu_type"),
+    )
+
+
+def _word(row: Row, column: str) -> str:
+    """Return the text of a column that may be empty or absent."""
+    return row.text(column) if row.has(column) else ""
+
+
+def _zero_beside(path: Path) -> float | None:
+    """Return `t0` of the JSON file beside a recorded run; None without such a file."""
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        return None
+    with reading(beside):
+        text = beside.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{beside}: not JSON ({error}); correct it, or state t0=SECONDS") from None
+    zero = content.get("t0") if isinstance(content, dict) else None
+    return float(zero) if isinstance(zero, int | float) else None
+
+
+def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> Record:
+    """Return the record of jobs, in the order of submission."""
+    if not jobs:
+        raise InvalidInputError(f"{path}: no job ran; give a record of a cluster with jobs")
+    names = set[str]()
+    for row, job in enumerate(jobs, start=2):
+        if job.name in names:
+            raise bad_line(path, row, f"job {job.name} occurs twice; each job must have one row")
+        names.add(job.name)
+    compares_nodes = any(job.nodes for job in jobs)
+    if not compares_nodes:
+        jobs = with_assumed_nodes(jobs)
+    fraction = common_fraction([job.start for job in jobs] + [job.end for job in jobs])
+    node_names = sorted({name for job in jobs for name in job.nodes}, key=natural)
+    numbers = {name: number for number, name in enumerate(node_names)}
+    in_order = sorted(jobs, key=lambda job: job.submitted)
+    recorded = []
+    for position, job in enumerate(in_order):
+        nodes = tuple(sorted(numbers[name] for name in job.nodes))
+        start = floor(job.start - fraction + ROUNDING)
+        recorded.append(
+            RecordedJob(
+                name=job.name,
+                position=position,
+                # A clock with another fraction may show the submission after the start.
+                submitted=min(floor(job.submitted - fraction), start),
+                start=start,
+                end=floor(job.end - fraction + ROUNDING),
+                gpus=job.gpus,
+                nodes=nodes,
+                limit=job.limit,
+                user=job.user,
+                partition=job.partition,
+                gpu_type=job.gpu_type,
+                priority=job.priority,
+            )
+        )
+    return Record(path, recorded, node_names, fraction, zero, compares_nodes)
+
+
+def with_assumed_nodes(jobs: Sequence[RawJob]) -> list[RawJob]:
+    """Return jobs with unknown nodes on the first nodes with room, in the order of their starts.
+
+    A node has as many GPUs as the largest part of a job. There are as many nodes as this packing needs.
+    """
+    size = max(evenly(job.gpus, job.num_nodes)[0] for job in jobs)
+    free: list[int] = []  # GPUs of each node
+    held: list[tuple[float, list[tuple[int, int]]]] = []  # a heap of ends, with nodes and GPUs
+    placed: dict[str, tuple[str, ...]] = {}
+    for job in sorted(jobs, key=lambda job: job.start):
+        while held and held[0][0] <= job.start:
+            for node, gpus in heappop(held)[1]:
+                free[node] += gpus
+        parts: list[tuple[int, int]] = []
+        for gpus in evenly(job.gpus, job.num_nodes):
+            used = {node for node, _ in parts}
+            fitting = [node for node, left in enumerate(free) if left >= gpus and node not in used]
+            if not fitting:
+                free.append(size)
+                fitting = [len(free) - 1]
+            free[fitting[0]] -= gpus
+            parts.append((fitting[0], gpus))
+        heappush(held, (job.end, parts))
+        placed[job.name] = tuple(f"node{node}" for node, _ in parts)
+    return [job._replace(nodes=placed[job.name]) for job in jobs]
+
+
+def common_fraction(times: Sequence[float]) -> float:
+    """Return the fraction of a second that all times have; 0 if they differ [s].
+
+    >>> common_fraction([3.25, 17.25]), common_fraction([3.25, 17.5])
+    (0.25, 0.0)
+    """
+    fraction = times[0] % 1
+    differences = ((time - fraction + 0.5) % 1 - 0.5 for time in times)
+    return fraction if all(abs(difference) < ROUNDING for difference in differences) else 0.0
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the names of nodes by their numbers.
+
+    >>> sorted(["n10", "n9"], key=natural)
+    ['n9', 'n10']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def largest_use(jobs: Iterable[RecordedJob]) -> int:
+    """Return the largest number of GPUs of one node that jobs hold at once."""
+    changes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for job in jobs:
+        for node, gpus in zip(job.nodes, job.gpus_by_node, strict=True):
+            changes[node] += [(job.start, gpus), (job.end, -gpus)]
+    largest = 0
+    for of_node in changes.values():
+        used = 0
+        # Negative changes first: a job may start in the second in which another one ends.
+        for _, change in sorted(of_node):
+            used += change
+            largest = max(largest, used)
+    return largest
+
+
+class Started(NamedTuple):
+    """A job that a policy, or a record, starts."""
+
+    job: str
+    nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared
+
+
+@dataclass(frozen=True)
+class Second:
+    """The recorded state before a second, its events and its starts."""
+
+    second: int
+    running: tuple[RecordedJob, ...]  # jobs that started before, and did not end before
+    pending: tuple[RecordedJob, ...]  # jobs submitted before, and not started before
+    submitted: tuple[RecordedJob, ...]  # in this second, in order
+    ended: tuple[RecordedJob, ...]  # in this second
+    started: frozenset[Started]
+    next_jobs: frozenset[str]  # names of the jobs that start one second later
+    compares_nodes: bool = True
+
+    @property
+    def is_decision(self) -> bool:
+        """Return whether a job starts."""
+        return bool(self.started)
+
+    def differing(self, starts: frozenset[Started]) -> set[str]:
+        """Return the names of the jobs about whose start a policy and the record differ."""
+        if self.compares_nodes:
+            return {start.job for start in starts ^ self.started}
+        return {start.job for start in starts} ^ {start.job for start in self.started}
+
+    def is_begun_by(self, starts: frozenset[Started]) -> bool:
+        """Return whether starts are some, but not all, of the recorded ones."""
+        if not starts or len(starts) >= len(self.started):
+            return False
+        return len(self.differing(starts)) == len(self.started) - len(starts)
+
+
+def seconds_of(record: Record) -> Iterator[Second]:
+    """Yield the seconds with an event or a start, in order."""
+    starts: defaultdict[int, list[RecordedJob]] = defaultdict(list)
+    ends: defaultdict[int, list[RecordedJob]] = defaultdict(list)
+    submissions: defaultdict[int, list[RecordedJob]] = defaultdict(list)
+    for job in record.jobs:
+        submissions[job.submitted].append(job)
+        starts[job.start].append(job)
+        ends[job.end].append(job)
+    running: dict[str, RecordedJob] = {}
+    pending: dict[str, RecordedJob] = {}
+    for second in sorted({*submissions, *starts, *ends}):
+        yield Second(
+            second,
+            tuple(running.values()),
+            tuple(pending.values()),
+            tuple(submissions[second]),
+            tuple(job for job in ends[second] if job.name in running),
+            frozenset(Started(job.name, job.nodes) for job in starts[second]),
+            frozenset(job.name for job in starts.get(second + 1, ())),
+            record.compares_nodes,
+        )
+        for job in submissions[second]:
+            pending[job.name] = job
+        for job in starts[second]:
+            pending.pop(job.name, None)
+            running[job.name] = job
+        for job in ends[second]:
+            running.pop(job.name, None)

@@ -1,0 +1,178 @@
+"""Slurm's schedulers as the deciders of a comparison, and what a record does not state about an installation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from polluxsim.common.durations import length
+from polluxsim.policies.slurm.backfill import Plan, backfill
+from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.priority import in_order, job_size
+from polluxsim.policies.slurm.values import (
+    ClusterState,
+    Held,
+    Node,
+    Part,
+    Partition,
+    PendingJob,
+    Request,
+    RunningJob,
+    Start,
+    node_set,
+)
+from polluxsim.studies.decisions.orders import Moment
+from polluxsim.studies.decisions.record import RecordedJob, Started
+
+SUBMISSION = "submission"
+SIZE = "size"
+SMALL = "small"
+ORDERS = (SUBMISSION, SIZE, SMALL)
+"""Orders of the queue: priority/basic, or priority/multifactor by the job size alone, large or small jobs first."""
+FITTED_ORDERS = (SUBMISSION, SIZE)  # orders that are tried if none is stated
+
+NODE = "node"
+GPU = "gpu"
+TASKS = (NODE, GPU)
+"""Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node)."""
+
+MAIN = "main"
+BACKFILL = "backfill"
+BOTH = "both"
+
+SIZE_WEIGHT = 10_000  # PriorityWeightJobSize; any weight gives the same order
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What a comparison assumes about an installation of Slurm."""
+
+    nodes: tuple[Node, ...]
+    parameters: Parameters
+    order: str = SUBMISSION
+    tasks: str = NODE
+    zero: int = 0  # epoch time of second 0 of the record [s]
+    tiers: Mapping[str, int] = field(default_factory=dict)  # `PriorityTier` of partitions by name; 1 for other ones
+
+
+class SlurmDecider:
+    """Slurm's schedulers on an installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
+        self._requests: dict[str, Request] = {}
+
+    @property
+    def schedulers(self) -> Sequence[str]:
+        """Return the schedulers that may run in a second."""
+        return (MAIN, BACKFILL, BOTH) if self._installation.parameters.has_backfill else (MAIN,)
+
+    @property
+    def judges_quiet(self) -> bool:
+        """Return whether all schedulers run each second in which something happens."""
+        parameters = self._installation.parameters
+        return not parameters.has_backfill or parameters.bf_interval == 1
+
+    def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
+        """Return the jobs that start."""
+        key = (moment, scheduler)
+        if key not in self._starts:
+            starts, _ = self.decide(moment, scheduler)
+            self._starts[key] = frozenset(started(start) for start in starts)
+        return self._starts[key]
+
+    def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
+        """Return why each pending job starts or waits, in words."""
+        starts, plans = self.decide(moment, scheduler)
+        name_of = {MAIN: "the main scheduler", BACKFILL: "the backfill", BOTH: "the main scheduler or the backfill"}
+        reasons = {
+            job.name: f"{name_of[scheduler]} finds no room for it now, and plans no start" for job in moment.pending
+        }
+        if scheduler == MAIN:
+            for job in moment.pending:
+                reasons[job.name] = "the main scheduler does not start it, because it or a job before it does not fit"
+        for plan in plans:
+            ahead = length(plan.start - moment.second - self._installation.zero)
+            reasons[plan.job.name] = f"the backfill plans it in {ahead}, when its nodes are expected to be free"
+        for start in starts:
+            reasons[start.job.name] = f"{name_of[scheduler]} starts it: it fits, and delays no plan of a job before it"
+        return reasons
+
+    def decide(self, moment: Moment, scheduler: str, depth: int = 0) -> tuple[list[Start], list[Plan]]:
+        """Return the starts and the plans. The main scheduler considers `depth` jobs; 0 for the whole queue."""
+        state = self._state_of(moment)
+        parameters = self._installation.parameters
+        starts: list[Start] = []
+        plans: list[Plan] = []
+        if scheduler in (MAIN, BOTH):
+            starts += main_scheduler(state, parameters, depth)
+        if scheduler in (BACKFILL, BOTH):
+            cycle = backfill(state.after(starts), parameters)
+            starts += cycle.starts
+            plans += cycle.plans
+        return starts, plans
+
+    def _state_of(self, moment: Moment) -> ClusterState:
+        """Return what slurmctld knows at a moment."""
+        zero = self._installation.zero
+        nodes_of = dict(moment.started)
+        running = []
+        for job in moment.running:
+            nodes = nodes_of.get(job.name, job.nodes)
+            running.append(RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero))
+        pending = []
+        for job in moment.pending:
+            request = self._request(job)
+            priority = 0.0
+            order = self._installation.order
+            if order != SUBMISSION:
+                size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
+                priority = float(int(SIZE_WEIGHT * size))
+            pending.append(
+                PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
+            )
+        # All partitions have all nodes.
+        all_nodes = node_set(range(len(self._installation.nodes)))
+        partitions = {}
+        for job in moment.pending:
+            partitions[job.partition] = Partition(all_nodes, self._installation.tiers.get(job.partition, 1))
+        completing = node_set(node for job in moment.completing for node in job.nodes)
+        return ClusterState(
+            moment.second + zero,
+            self._installation.nodes,
+            running,
+            in_order(pending, partitions),
+            completing,
+            partitions=partitions,
+        )
+
+    def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
+        """Return what a job holds on nodes."""
+        held = []
+        for node, gpus in zip(nodes, job.gpus_by_node, strict=True):
+            held.append(Held(node, gpus, self._cpus(gpus)))
+        return tuple(held)
+
+    def _cpus(self, gpus: int) -> int:
+        """Return the CPUs of a job on a node: one for each task."""
+        return gpus if self._installation.tasks == GPU else 1
+
+    def _request(self, job: RecordedJob) -> Request:
+        """Return what a job asks for, from what it got."""
+        if job.name not in self._requests:
+            parts: dict[int, int] = {}
+            for gpus in job.gpus_by_node:
+                parts[gpus] = parts.get(gpus, 0) + 1
+            self._requests[job.name] = Request(
+                tuple(Part(count, gpus, self._cpus(gpus)) for gpus, count in parts.items()),
+                states_tasks=self._installation.tasks == GPU,
+                gpu_type=job.gpu_type,
+            )
+        return self._requests[job.name]
+
+
+def started(start: Start) -> Started:
+    """Return a start with its nodes in rising order."""
+    return Started(start.job.name, tuple(sorted(held.node for held in start.held)))

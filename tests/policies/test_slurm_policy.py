@@ -1,0 +1,208 @@
+"""The policy `slurm` in the simulator: when its schedulers run, what they plan with, and its reasons, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.use_limits import use_limits
+from polluxsim.policies.slurm.policy import Slurm
+from polluxsim.policies.slurm.reason_kinds import PRIORITY, RESOURCES, STARTED_BY_BACKFILL, STARTED_IN_ORDER
+from polluxsim.records.results import ReasonRecord, Result
+from polluxsim.workloads.workload import Job, Workload
+
+
+def job(name: str, submitted: float, gpus: int, duration: float, limit: float | None = None, **more: Any) -> Job:
+    return Job.rigid(name, submitted, gpus, duration, time_limit=limit, **more)
+
+
+ZERO = 60.0  # time of the first submission [s]; tests count from it
+
+
+def starts(jobs: list[Job], policy: Slurm | None = None, nodes: int = 2, **settings: Any) -> dict[str, float]:
+    """Return the start of each job since `ZERO` [s], on nodes of 4 GPUs. Submissions count from `ZERO`, too."""
+    result = simulated(jobs, policy or Slurm(), nodes, **settings)
+    return {row.job: (row.start_time or 0.0) - ZERO for row in result.job_records}
+
+
+def simulated(jobs: list[Job], policy: Slurm, nodes: int, **settings: Any) -> Result:
+    moved = tuple(replace(job, submit_time=job.submit_time + ZERO) for job in jobs)
+    engine = EngineSettings(**{"round_interval": 1.0, "placement": "consolidated", "free_starts": True, **settings})
+    return simulate(Workload(moved), {}, Cluster((4,) * nodes), policy, settings=engine)
+
+
+# `wide` needs both nodes and waits for `first`, which ends at its limit. The second node is free meanwhile.
+FIRST = job("first", 0.0, 4, 600.0, 600.0)
+WIDE = job("wide", 10.0, 8, 60.0, 60.0)
+
+
+class TestSchedules:
+    def test_a_job_that_fits_starts_when_it_is_submitted(self) -> None:
+        assert starts([job("a", 7.0, 4, 60.0, 60.0)]) == {"a": 7.0}
+
+    def test_a_backfilled_job_waits_for_the_next_cycle(self) -> None:
+        """Cycles are 30 s apart. The first one is at 0 s, and starts `first`; the next one is at 30 s."""
+        found = starts([FIRST, WIDE, job("short", 12.0, 4, 60.0, 300.0)])
+        assert found == {"first": 0.0, "wide": 600.0, "short": 30.0}
+
+    def test_bf_interval_is_the_time_between_cycles(self) -> None:
+        found = starts([FIRST, WIDE, job("short", 12.0, 4, 60.0, 300.0)], Slurm(bf_interval=5))
+        assert found["short"] == 15.0  # the cycles are at 0, 5, 10 and 15 s
+
+    def test_a_job_that_would_delay_a_plan_waits(self) -> None:
+        found = starts([FIRST, WIDE, job("long", 12.0, 4, 60.0, 900.0)])
+        assert found == {"first": 0.0, "wide": 600.0, "long": 660.0}
+
+    def test_the_main_scheduler_alone_overtakes_nothing(self) -> None:
+        found = starts([FIRST, WIDE, job("short", 12.0, 4, 60.0, 300.0)], Slurm(scheduler_type="sched/builtin"))
+        assert found["short"] == 660.0
+
+    def test_the_main_scheduler_gathers_events(self) -> None:
+        """It runs at 0 s, and again 3 s later; `bf_interval` keeps the backfill out."""
+        jobs = [job("a", 0.0, 4, 60.0, 60.0), job("b", 1.0, 4, 60.0, 60.0)]
+        assert starts(jobs)["b"] == 3.0
+        assert starts(jobs, Slurm(batch_sched_delay=0))["b"] == 1.0
+
+    def test_after_an_event_only_the_first_jobs_are_considered(self) -> None:
+        """Both jobs are submitted at 30 s. The whole queue is considered at the next multiple of 60 s."""
+        policy = Slurm(default_queue_depth=1, scheduler_type="sched/builtin")
+        found = starts([job("x", 0.0, 1, 5.0, 60.0), job("a", 30.0, 1, 600.0, 600.0), job("b", 30.0, 1, 60.0)], policy)
+        assert found == {"x": 0.0, "a": 30.0, "b": 60.0}
+
+    def test_limits_are_whole_minutes(self) -> None:
+        """`short` has 5 min 50 s until the plan of `wide`, and its limit of 5 min 1 s counts as 6 min."""
+        found = starts([FIRST, WIDE, job("short", 240.0, 4, 60.0, 301.0)])
+        assert found["short"] == 660.0
+        found = starts([FIRST, WIDE, job("short", 240.0, 4, 60.0, 300.0)])
+        assert found["short"] == 240.0
+
+    def test_a_job_without_a_limit_has_its_run_time(self) -> None:
+        jobs = [FIRST, WIDE, job("short", 12.0, 4, 290.0)]
+        assert starts(jobs)["short"] == 30.0
+        assert starts(jobs, Slurm(overestimate=3.0))["short"] == 660.0
+
+
+class TestNodes:
+    def test_the_smallest_run_of_neighbours_is_taken(self) -> None:
+        """The first two nodes become free, and the last one is free: it is a run of its own."""
+        short = [job(name, 0.0, 4, 60.0, 60.0) for name in ("a", "b")]
+        jobs = [*short, job("c", 0.0, 4, 600.0, 600.0), job("one", 100.0, 4, 60.0, 60.0)]
+        records = simulated(jobs, Slurm(), 4).allocation_records
+        assert [record.nodes for record in records if record.job == "one" and record.nodes] == [(3,)]
+
+    def test_uneven_jobs_and_jobs_anywhere_run(self) -> None:
+        """6 GPUs are a whole node and a half; with `placement=anywhere` they are on any GPUs."""
+        jobs = [job("half", 0.0, 2, 600.0, 600.0), job("six", 5.0, 6, 60.0, 60.0)]
+        assert starts(jobs)["six"] == 5.0
+        assert starts([*jobs, job("one", 6.0, 1, 60.0, 60.0)], placement="anywhere")["six"] == 5.0
+
+
+class TestPriorities:
+    JOBS = (job("busy", 0.0, 8, 100.0, 120.0), job("small", 5.0, 1, 600.0, 600.0), job("large", 6.0, 8, 60.0, 60.0))
+
+    def test_the_order_is_that_of_submission(self) -> None:
+        found = starts([*self.JOBS])
+        assert (found["small"], found["large"]) == (100.0, 700.0)
+
+    @pytest.mark.parametrize(("favours_small", "first"), [(False, "large"), (True, "small")])
+    def test_the_job_size_may_come_first(self, favours_small: bool, first: str) -> None:
+        policy = Slurm(
+            priority_type="priority/multifactor", priority_weight_job_size=1000, priority_favor_small=favours_small
+        )
+        found = starts([*self.JOBS], policy)
+        assert found[first] == 100.0
+
+    def test_the_age_may_come_first(self) -> None:
+        """Both weights count: after 10 days, `small` has the full age."""
+        policy = Slurm(
+            priority_type="priority/multifactor",
+            priority_weight_job_size=1000,
+            priority_weight_age=5000,
+            priority_max_age=10,
+        )
+        jobs = [job("busy", 0.0, 8, 1500.0, 1500.0), self.JOBS[1], job("large", 1000.0, 8, 60.0, 60.0)]
+        assert starts(jobs, policy)["small"] == 1500.0
+
+
+class TestTiers:
+    def test_a_partition_of_a_higher_tier_goes_first(self) -> None:
+        jobs = [
+            job("busy", 0.0, 8, 100.0, 120.0, queue="low"), job("early", 5.0, 8, 60.0, 60.0, queue="low"),
+            job("late", 6.0, 8, 60.0, 60.0, queue="high"),
+        ]  # fmt: skip
+        assert starts(jobs)["early"] == 100.0
+        assert starts(jobs, Slurm(priority_tier={"high": 10}))["late"] == 100.0
+
+
+class TestLimits:
+    def test_a_job_that_a_limit_stops_closes_nothing(self) -> None:
+        jobs = [
+            job("a", 0.0, 4, 100.0, 120.0, user="ada"), job("b", 1.0, 4, 100.0, 120.0, user="ada"),
+            job("c", 2.0, 4, 100.0, 120.0, user="bob"),
+        ]  # fmt: skip
+        found = starts(jobs, limits={"all": {"user_gpus": 4}})
+        assert (found["a"], found["b"], found["c"]) == (0.0, 100.0, 3.0)
+        assert use_limits({"all": {"user_gpus": 4}})
+
+    def test_with_assoc_limit_stop_it_does(self) -> None:
+        jobs = [
+            job("a", 0.0, 4, 100.0, 120.0, user="ada"), job("b", 1.0, 4, 100.0, 120.0, user="ada"),
+            job("c", 2.0, 4, 100.0, 120.0, user="bob"),
+        ]  # fmt: skip
+        policy = Slurm(assoc_limit_stop=True, scheduler_type="sched/builtin")
+        assert starts(jobs, policy, limits={"all": {"user_gpus": 4}})["c"] == 100.0
+
+
+def test_reasons_are_those_of_squeue() -> None:
+    jobs = [FIRST, WIDE, job("long", 12.0, 4, 60.0, 900.0), job("short", 13.0, 4, 60.0, 300.0)]
+    reasons: dict[str, list[ReasonRecord]] = {}
+    for record in simulated(jobs, Slurm(), 2).reason_records:
+        reasons.setdefault(record.job, []).append(record)
+    assert reasons["first"][0].kind == STARTED_IN_ORDER.name
+    kinds = {name: [record.kind for record in records] for name, records in reasons.items()}
+    assert RESOURCES.name in kinds["wide"]
+    assert PRIORITY.name in kinds["long"]
+    assert STARTED_BY_BACKFILL.name in kinds["short"]
+    priority = next(record for record in reasons["long"] if record.kind == PRIORITY.name)
+    assert priority.others == ("wide",)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        (Slurm(bf_max_job_user=2), "no job has a user: policy.bf_max_job_user has no effect"),
+        (
+            Slurm(scheduler_type="sched/builtin", bf_interval=60),
+            "policy.bf_interval has no effect without policy.scheduler_type=sched/backfill",
+        ),
+        (
+            Slurm(priority_weight_age=1),
+            "policy.priority_weight_age has no effect without policy.priority_type=priority/multifactor",
+        ),
+        (Slurm(overestimate=2.0), "policy.overestimate has no effect"),
+        (Slurm(priority_tier={"high": 2}), "no job has a queue: policy.priority_tier has no effect"),
+    ],
+)
+def test_a_setting_without_effect_is_told(policy: Slurm, sentence: str) -> None:
+    (found,) = policy.without_effect([FIRST, WIDE], Cluster((4, 4)))
+    assert found.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bf_interval": 0}, "policy.bf_interval is 0, must be a whole number ≥ 1"),
+        ({"scheduler_type": "backfill"}, "policy.scheduler_type is 'backfill', must be one of sched/backfill"),
+        ({"tasks": "cpu"}, "policy.tasks is 'cpu', must be one of node, gpu"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as error:
+        Slurm(**settings)
+    assert message in str(error.value)
