@@ -17,7 +17,7 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Changes, ClusterView
 from polluxsim.records.storage import Run
 from polluxsim.run.forks import spec_of
-from polluxsim.run.moment import Moment
+from polluxsim.run.moment import RunMoment
 from polluxsim.run.named_policies import NamedPolicy
 from polluxsim.studies.decisions.judging import Agreement, Disagreement
 from polluxsim.studies.decisions.record import Started
@@ -33,7 +33,7 @@ def compared_with_run(run: Run, named: NamedPolicy) -> Agreement:
     """
     edits = spec_of(run).edits
     start = edits[-1].time if edits else run.result.start_time
-    simulation, recorded_policy = Moment(run, max(start, 0.0)).copied()
+    simulation, recorded_policy = RunMoment(run, max(start, 0.0)).copied()
     comparison = _Comparison(simulation, named)
     view = simulation.view or simulation.advance()
     while view is not None:
