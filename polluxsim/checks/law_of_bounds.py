@@ -42,5 +42,5 @@ class BestPossible(Law):
                 best = f"no schedule has less than {bounds[name].value:.9g}"
                 if bounds[name].is_upper:
                     best = f"no schedule has more than {bounds[name].value:.9g}"
-                found = f"{name} is {values[name]:.9g}, but {best}{starts} ({bounds[name].part})"
-                yield Finding(Fault.BOUND, f"{found}: this is a fault of the simulator or of the bound")
+                message = f"{name} is {values[name]:.9g}, but {best}{starts} ({bounds[name].part})"
+                yield Finding(Fault.BOUND, f"{message}: this is a fault of the simulator or of the bound")

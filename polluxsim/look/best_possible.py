@@ -32,9 +32,9 @@ def stored_table(runs: Mapping[str, Sequence[Run]], metrics: Collection[str] = (
     """
     bounds = {}
     for label, of_label in runs.items():
-        known = [bound for bound in stored_bounds(of_label) if bound is not None]
-        if known and len(known) == len(of_label):
-            bounds[label] = known
+        stored = [bound for bound in stored_bounds(of_label) if bound is not None]
+        if stored and len(stored) == len(of_label):
+            bounds[label] = stored
     return bounds_table(bounds, metrics, is_named=len(runs) > 1)
 
 

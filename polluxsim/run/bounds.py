@@ -23,16 +23,15 @@ from polluxsim.run.limits_of_jobs import bounded_world, starting_at_rounds
 from polluxsim.run.located import LocatedPaths
 from polluxsim.run.spec import RunSpec
 from polluxsim.statistics.bounds.bounding import METRICS, TIME_LIMIT, bounds_of
-from polluxsim.workloads.workload import Workload
+from polluxsim.statistics.bounds.problem import JobLimits
+from polluxsim.workloads.workload import Job, Workload
 
 ANY_POLICY = {"_target_": "polluxsim.policies.ordered.classic.Fifo"}
 """Policy in the settings from which jobs and nodes are built: bounds do not depend on the policy."""
 
 WITHOUT_EFFECT = ("policy",)  # parts of the settings that change no bound
 
-MANY_JOBS_LEARN = (
-    "Jobs that grow or choose their batch size have a loose bound: the best possible schedule may be far above it."
-)
+LOOSE = "Jobs that grow or choose their batch size have a loose bound: the best possible schedule may be far above it."
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,8 @@ def _bound_of_world(scenario: Scenario, runs: Sequence[Run], request: BoundReque
     if world.problem is None:
         return RunBound({}, sentences=world.sentences)
     sentences = list(world.sentences)
-    if not sentences and any(len(job.measures) > 1 for job in world.problem.jobs):
-        sentences.append(MANY_JOBS_LEARN)
+    if not sentences and any(map(_can_grow, world.problem.jobs)):
+        sentences.append(LOOSE)
     metrics = bounds_of(world.problem, request.metrics, request.time_limit)
     at_rounds: Mapping[str, MetricBound] = {}
     if request.at_rounds and scenario.settings.ask_at_failures:
@@ -123,6 +122,12 @@ def _bound_of_world(scenario: Scenario, runs: Sequence[Run], request: BoundReque
         later = starting_at_rounds(world.problem, scenario.settings.round_interval)
         at_rounds = bounds_of(later, request.metrics, request.time_limit)
     return RunBound(metrics, at_rounds, tuple(sentences))
+
+
+def _can_grow(job: JobLimits) -> bool:
+    """Return whether a job has several speeds on a pool: it grows, or chooses its batch size."""
+    pools = {mode.pool for mode in job.measures[0].modes}
+    return len(job.measures) > 1 or len(job.measures[0].modes) > len(pools)
 
 
 def _values(run: Run, metrics: Collection[str]) -> dict[str, float]:
@@ -159,7 +164,7 @@ def scenario_of(run: Run) -> Scenario:
     return scenario
 
 
-def _with_added(workload: Workload, added: Sequence[Any]) -> Workload:
+def _with_added(workload: Workload, added: Sequence[Job]) -> Workload:
     """Return a workload with additional jobs, in order of submission."""
     if not added:
         return workload

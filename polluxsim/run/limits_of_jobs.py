@@ -101,24 +101,24 @@ class _Submissions:
     def __init__(self, jobs: Mapping[JobId, Job], limits: LimitsOfJobs) -> None:
         self._jobs = jobs
         self._limits = limits
-        self._known: dict[JobId, float] = {}
+        self._times: dict[JobId, float] = {}
 
     def of(self, name: JobId) -> float:
         """Return the earliest submission of a job [s]."""
-        unknown = [name]
-        while unknown:
-            job = self._jobs[unknown[-1]]
-            before = [other for other in job.after if other in self._jobs and other not in self._known]
+        open_names = [name]
+        while open_names:
+            job = self._jobs[open_names[-1]]
+            before = [other for other in job.after if other in self._jobs and other not in self._times]
             if before:
-                unknown += before
+                open_names += before
                 continue
             ends = [self._end(other) for other in job.after if other in self._jobs]
-            self._known[unknown.pop()] = max([job.submit_time, *ends])
-        return self._known[name]
+            self._times[open_names.pop()] = max([job.submit_time, *ends])
+        return self._times[name]
 
     def _end(self, name: JobId) -> float:
         """Return the earliest end of a job, given its earliest submission [s]."""
-        limits = self._limits.of(self._jobs[name], self._known[name])
+        limits = self._limits.of(self._jobs[name], self._times[name])
         return limits.ready + limits.shortest
 
 
@@ -159,11 +159,11 @@ class LimitsOfJobs:
         factor = self._most_by_hosts(job)
         speeds = {}
         for pool, number in self._pools.items():
-            known = self._speeds_on(job, profile, pool)
-            if known is not None and known.rates.any():
-                speeds[number] = known._replace(rates=known.rates * factor)
+            of_pool = self._speeds_on(job, profile, pool)
+            if of_pool is not None and of_pool.rates.any():
+                speeds[number] = of_pool._replace(rates=of_pool.rates * factor)
         if scenario.settings.whole_seconds:
-            fastest = np.max([known.rates.max(axis=1) for known in speeds.values()], axis=0)
+            fastest = np.max([of_pool.rates.max(axis=1) for of_pool in speeds.values()], axis=0)
             works = np.maximum(works - ROUNDED * fastest, SHORTEST * fastest)
         measures = measures_of(works, speeds)
         most_time = inf if job.plan is None else job.plan.most_time

@@ -38,8 +38,8 @@ def test_bounds_of_many_tiny_worlds() -> None:
 
 def test_bounds_are_exact_where_one_job_is_alone() -> None:
     job = rigid(100.0, 600.0, 4, deadline=650.0)
-    found = bounds_of(Problem((job,), Capacity.constant([8])), time_limit=0.5)
-    assert {name: bound.value for name, bound in found.items()} == pytest.approx(
+    result = bounds_of(Problem((job,), Capacity.constant([8])), time_limit=0.5)
+    assert {name: bound.value for name, bound in result.items()} == pytest.approx(
         {"avg_jct": 600.0, "p50_jct": 600.0, "p99_jct": 600.0, "makespan": 600.0, "deadlines_met": 0.0}
     )
 
@@ -56,10 +56,10 @@ def test_prices_show_that_one_of_two_jobs_waits() -> None:
 
 def test_an_outage_delays_all_jobs() -> None:
     capacity = Capacity(np.array([-np.inf, 300.0, 1500.0]), np.array([[4.0, 0.0, 4.0]]))
-    found = bounds_of(Problem((rigid(0.0, 600.0, 4),), capacity), ["avg_jct", "makespan"], time_limit=0.5)
+    result = bounds_of(Problem((rigid(0.0, 600.0, 4),), capacity), ["avg_jct", "makespan"], time_limit=0.5)
     # 300 s before the outage and 300 s after it.
-    assert found["makespan"].value == pytest.approx(1800)
-    assert found["avg_jct"].value == pytest.approx(1800)
+    assert result["makespan"].value == pytest.approx(1800)
+    assert result["avg_jct"].value == pytest.approx(1800)
 
 
 def test_one_machine_by_hand() -> None:
@@ -81,9 +81,9 @@ def test_two_jobs_cannot_both_meet_a_deadline_for_which_each_has_time() -> None:
 def test_a_job_outside_the_means_counts_for_deadlines() -> None:
     jobs = (rigid(0.0, 600.0, 1, deadline=900.0),)
     others = (rigid(0.0, 60.0, 1, deadline=900.0), rigid(0.0, 60.0, 1, deadline=30.0))
-    found = bounds_of(Problem(jobs, Capacity.constant([2]), others), time_limit=0.5)
-    assert found["deadlines_met"].value == 2
-    assert found["avg_jct"].value == pytest.approx(600)
+    result = bounds_of(Problem(jobs, Capacity.constant([2]), others), time_limit=0.5)
+    assert result["deadlines_met"].value == 2
+    assert result["avg_jct"].value == pytest.approx(600)
 
 
 def test_any_prices_prove_a_bound() -> None:
@@ -104,7 +104,7 @@ def test_the_least_cost_of_a_job_alone_against_a_search_over_ends(scale: float) 
     slots = slots_of(problem)
     rng = np.random.default_rng(0)
     prices = scale * rng.random(slots.gpu_seconds.shape)
-    found = price(problem, slots, prices).mean + 5.0 + float((prices * slots.gpu_seconds).sum())
+    result = price(problem, slots, prices).mean + 5.0 + float((prices * slots.gpu_seconds).sum())
     edges = slots.ends
     by_slot = slots.padded(prices)[0]
     order = np.argsort(by_slot)
@@ -114,13 +114,13 @@ def test_the_least_cost_of_a_job_alone_against_a_search_over_ends(scale: float) 
         room = lengths[order]
         taken = np.clip(100.0 - (np.cumsum(room) - room), 0.0, room)
         costs.append(end + 2 * float((taken * by_slot[order]).sum()))
-    assert 0.97 * min(costs) < found <= min(costs) + 1e-6
+    assert 0.97 * min(costs) < result <= min(costs) + 1e-6
 
 
 def test_measures_of_a_job_that_grows_late() -> None:
     # The first stretch gains nothing from a second GPU, and the second one twice as much.
-    known = Speeds((1, 2), np.array([[1.0, 1.0], [1.0, 2.0]]))
-    measures = measures_of(np.array([10.0, 10.0]), {0: known})
+    speeds_by_count = Speeds((1, 2), np.array([[1.0, 1.0], [1.0, 2.0]]))
+    measures = measures_of(np.array([10.0, 10.0]), {0: speeds_by_count})
     assert measures[0].work == pytest.approx(15)  # at full speed
     assert all(measure.work / max(mode.rate for mode in measure.modes) <= 15 + 1e-9 for measure in measures)
     # With expensive GPUs, a second of the first stretch costs as much as one of the second on one GPU.
@@ -142,9 +142,9 @@ class Steps:
 
 def test_no_batch_size_and_no_placement_is_faster_than_the_highest_speed() -> None:
     profile = Steps()
-    found = highest_speeds(profile, (4, 4), 8)
-    assert found is not None
-    for place, gpus in enumerate(found.counts):
+    result = highest_speeds(profile, (4, 4), 8)
+    assert result is not None
+    for place, gpus in enumerate(result.counts):
         fastest = 0.0
         for steps in range(8):
             for size in range(8, 65):
@@ -154,7 +154,7 @@ def test_no_batch_size_and_no_placement_is_faster_than_the_highest_speed() -> No
                         0.1 + 0.01 * size + 0.05 * (gpus > 4) + steps * (0.1 + 0.01 * size + 0.05 * (gpus > 4) - 0.02)
                     )
                     fastest = max(fastest, (3.0 / (2.0 * 32 / total + 1.0)) / time)
-        assert fastest <= found.rates[0, place] <= 1.04 * fastest
+        assert fastest <= result.rates[0, place] <= 1.04 * fastest
 
 
 def test_shapes_fit_on_the_nodes() -> None:

@@ -25,7 +25,7 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
     price. The rate of a mode is its highest rate in any epoch, so that the order of the epochs does not matter.
     """
     with np.errstate(divide="ignore"):
-        costs = {pool: 1 / known.rates for pool, known in speeds.items()}
+        costs = {pool: 1 / of_pool.rates for pool, of_pool in speeds.items()}
     weights = [_weights(speeds, costs, 0.0)]
     if len(works) > 1:  # with one epoch, all measures are the same
         weights += [_weights(speeds, costs, level) for level in LEVELS]
@@ -37,9 +37,9 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
             continue
         different.append(scaled)
         modes: list[Mode] = []
-        for pool, known in speeds.items():
-            rates = (known.rates * weight[:, None]).max(axis=0)
-            modes += [Mode(pool, float(gpus), float(rate)) for gpus, rate in corners(known.counts, rates.tolist())]
+        for pool, of_pool in speeds.items():
+            rates = (of_pool.rates * weight[:, None]).max(axis=0)
+            modes += [Mode(pool, float(gpus), float(rate)) for gpus, rate in corners(of_pool.counts, rates.tolist())]
         measures.append(Measure(float(works @ weight), tuple(modes)))
     return tuple(measures)
 
@@ -47,8 +47,8 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
 def _weights(speeds: Mapping[int, Speeds], costs: Mapping[int, Array], level: float) -> Array:
     """Return the least cost of one unit of work in each epoch, with a price of a GPU for one second [s]."""
     least = []
-    for pool, known in speeds.items():
-        counts = np.array(known.counts, float)
+    for pool, of_pool in speeds.items():
+        counts = np.array(of_pool.counts, float)
         prices = counts if level == inf else 1 + level * counts
         least.append((costs[pool] * prices).min(axis=1))
     weights: Array = np.min(least, axis=0)

@@ -126,8 +126,8 @@ def _least_step_times(profile: Profile, count: int, node_sizes: Sequence[int], l
         finite = np.isfinite(by_examples)
         if not finite.any():
             continue
-        known = np.array(examples, float)[finite]
-        at_lower = np.interp(np.clip(lower, smallest, largest), known, by_examples[finite])
+        sizes = np.array(examples, float)[finite]
+        at_lower = np.interp(np.clip(lower, smallest, largest), sizes, by_examples[finite])
         least = np.where(usable, np.minimum(least, at_lower), least)
     return least if np.isfinite(least).any() else None
 
