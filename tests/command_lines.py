@@ -9,6 +9,7 @@ meaning of the recorded command lines anew.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
@@ -353,13 +354,25 @@ def differing(recordings: list[dict[str, Any]]) -> list[tuple[dict[str, Any], di
     return pairs
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--compare"]:
+def main_of_script() -> int:
+    """Record the meaning of drawn command lines, or do what the option says; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--compare", action="store_true", help="print the recorded lines that mean something else now")
+    choice.add_argument("--again", action="store_true", help="record the meaning of the recorded lines anew")
+    options = parser.parse_args()
+    if options.compare:
         differences = differing(recorded())
         for before, now in differences:
             print(f"recorded {before}\nnow      {now}\n")
-        sys.exit(bool(differences))
-    if sys.argv[1:] == ["--again"]:
+        print(f"{len(differences)} of {len(recorded())} command lines mean something else")
+        return int(bool(differences))
+    if options.again:
         record([recording["words"] for recording in recorded()])
     else:
         record(drawn())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main_of_script())
