@@ -272,9 +272,8 @@ class TiresiasL(Policy):
             self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(view, job)
             self._entered[job.job_id] = view.time if self._queue_of[job.job_id] else job.submit_time
         for job_id in view.changes.ended:
-            self._jobs.pop(job_id, None)
-            self._queue_of.pop(job_id, None)
-            self._entered.pop(job_id, None)
+            for by_job in (self._jobs, self._queue_of, self._entered):
+                by_job.pop(job_id, None)
 
     def _demote(self, view: ClusterView, job: JobView) -> None:
         """Move a job at the limit of its queue to the end of a later queue."""
@@ -286,8 +285,7 @@ class TiresiasL(Policy):
 
     def _queue_at(self, view: ClusterView, job: JobView) -> int:
         """Return the index of the first queue whose limit a job has not reached."""
-        service = job.attained_service
-        gpus = job.num_replicas
+        gpus, service = job.num_replicas, job.attained_service
         return next(index for index, limit in enumerate(self._limits) if not view.reaches(service, limit, gpus))
 
     def _time_left(self, job: JobView) -> float:
@@ -298,10 +296,5 @@ class TiresiasL(Policy):
         """Return the numbers of the reason of a job."""
         queue = self._queue_of[job.job_id]
         limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
-        return {
-            "queue": queue + 1,
-            "queues": len(self._limits),
-            "attained_service": job.attained_service,
-            "queue_entered": self._entered[job.job_id],
-            **limit,
-        }
+        numbers = {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
+        return {**numbers, "queue_entered": self._entered[job.job_id]}
