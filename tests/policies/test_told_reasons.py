@@ -8,6 +8,7 @@ from toy import toy_job, toy_workload
 
 from polluxsim.checks.worlds import PROFILES
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
@@ -16,11 +17,14 @@ from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
-from polluxsim.policies.ordered.attained_service import LeastAttainedService
+from polluxsim.policies.ordered.attained_service import LeastAttainedService, TiresiasL
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.reserving.multifactor import Multifactor
+from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.sharing.muri import Muri
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.sized.themis import Themis
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
@@ -37,7 +41,7 @@ QUEUE = {"first": 2, "wide": 4, "small": 1}  # GPUs of the jobs of a queue
 
 def told(policy: Policy, cluster: Cluster, *jobs: Job) -> dict[tuple[str, float], str]:
     """Return the sentence about each job at each round [s]."""
-    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0)
+    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0, sharing=Interleaved())
     result = simulate(toy_workload(*jobs), PROFILES, cluster, policy, settings=rules)
     return {(record.job, record.time): sentence(record, result.reason_texts) for record in result.reason_records}
 
@@ -141,7 +145,84 @@ def test_a_policy_of_one_type_says_which_type_it_decides_about() -> None:
     jobs = [Job.rigid(name, 0.0, 2, 600.0, gpu_types=("t4",)) for name in "ab"]
     said = told(Easy(), TWO_TYPES, *jobs)["b", 60.0]
     assert "needs 2 GPUs, and no GPU is left" in said
-    assert said.endswith("decides about each GPU type on its own: this is about the 2 GPUs of type t4.")
+    assert said.endswith(
+        "decides about each GPU type on its own: this is about the 2 GPUs of type t4. The job fits on no other type "
+        "that it may use."
+    )
+
+
+def test_a_job_of_one_type_is_told_why_it_joined_this_type() -> None:
+    """The V100s are three times as fast. Job b is the third GPU requested for each two of them."""
+    speeds = (("t4", 1.0), ("v100", 3.0))
+    jobs = [Job.rigid(name, 0.0, gpus, 600.0, type_speeds=speeds) for name, gpus in (("a", 4), ("b", 2))]
+    said = told(Easy(), TWO_TYPES, *jobs)["b", 60.0]
+    assert said.endswith(
+        "The job joined this type at its submission. The policy divides the speed on a type by the GPUs that jobs "
+        "request for each of its GPUs (at least 1), and takes the largest. The speed here was 3 times that on t4, and "
+        "jobs requested 1.5 GPUs for each GPU here and 1 there."
+    )
+
+
+@pytest.mark.parametrize("policy", [Srtf(), RoundsOfShares(MaxMin()), Muri()], ids=["srtf", "max-min", "muri-s"])
+def test_a_job_whose_only_type_is_down_is_not_said_to_wait_for_other_jobs(policy: Policy) -> None:
+    down = Listed((Outage((0,), 0.0, 2000.0, "test"),))
+    cluster = Cluster((2, 4), node_types=TWO_TYPES.node_types, failures=down)
+    jobs = Job.rigid("a", 0.0, 1, 600.0, gpu_types=("v100",)), Job.rigid("b", 0.0, 1, 600.0, gpu_types=("t4",))
+    said = told(policy, cluster, *jobs)["b", 60.0].lower()
+    assert "no node of any type that it can use is available now" in said
+    assert "ahead" not in said
+
+
+def test_a_job_wider_than_the_nodes_that_are_up_has_no_reservation() -> None:
+    said = told(Easy(), OUTAGE, Job.rigid("a", 60.0, 8, 300.0))["a", 60.0]
+    assert said.endswith(
+        "It needs 8 GPUs, and 4 GPUs are left of the 4 that are available now. It is the first job that has to wait. "
+        "The policy cannot reserve GPUs for it yet, because the nodes that are available now cannot hold it, even "
+        "after all other jobs have ended."
+    )
+
+
+def test_a_waiting_job_of_a_queue_is_told_when_it_entered_the_queue() -> None:
+    said = told(TiresiasL(), Cluster.uniform(1, 1), Job.rigid("a", 0.0, 1, 600.0), Job.rigid("b", 30.0, 1, 60.0))
+    assert "Otherwise jobs stay in the order in which they entered it, this job at 0:00:30." in said["b", 60.0]
+
+
+def test_a_job_that_borrows_is_told_its_place_among_those_that_borrow() -> None:
+    jobs = Job.rigid("a", 0.0, 4, 600.0, queue="x", priority=2.0), Job.rigid("b", 0.0, 4, 600.0, queue="y")
+    said = told(Quotas(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
+    assert said.endswith(
+        "Of the next jobs of all queues, those within quotas go first, then those that borrow, in both cases by "
+        "priority, then by submission. This job has priority 2, and was submitted at 0:00:00."
+    )
+
+
+def test_a_job_with_gpus_is_compared_with_the_best_waiting_job() -> None:
+    """Both need all GPUs. Job b has 2400 s to run, job a only 600 s."""
+    jobs = Job.rigid("a", 0.0, 4, 600.0), Job.rigid("b", 0.0, 4, 2400.0)
+    said = told(Hadar(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
+    assert "Its utility for each GPU is 1.36 per hour." in said
+    assert "Of the waiting jobs, b has the largest utility for each GPU, 0.366 per hour, and needs 4 GPUs." in said
+    said = told(Sia(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
+    assert "This job lowers it by 0.10. Of the waiting jobs, b would lower it most, by 0.10 with 4 GPUs" in said
+
+
+def test_a_job_that_awaits_its_turn_is_compared_with_the_jobs_ahead() -> None:
+    """Job c attains less time than a and b, which need as many GPUs as it."""
+    jobs = [Job.rigid(name, order, 4, 600.0) for order, name in enumerate("abc")]
+    said = told(Gandiva(packing=False), Cluster.uniform(1, 4), *jobs)["c", 60.0]
+    assert "The nearest job ahead of it that runs is a, with 0:00:00 counted. The jobs that run in this" in said
+    said = told(Gandiva(), OUTAGE, Job.rigid("a", 60.0, 8, 300.0))["a", 60.0]
+    assert said.endswith("Now at most 4 of a type that it can use are available, so it waits for more nodes.")
+
+
+def test_a_job_of_one_type_is_the_only_one_of_its_type_without_a_lease() -> None:
+    jobs = [Job.rigid(name, 0.0, 2, 600.0, gpu_types=(of,)) for name, of in (("a", "t4"), ("b", "v100"))]
+    assert "to this job, the only one of this type without a lease" in told(Themis(), TWO_TYPES, *jobs)["a", 60.0]
+
+
+def test_gpus_that_are_down_are_not_said_to_be_taken() -> None:
+    said = told(Optimus(), OUTAGE, toy_job("a", 60.0, 8, min_replicas=8))["a", 60.0]
+    assert said.startswith("Only 4 GPUs are available now. The job needs at least 8, so it waits.")
 
 
 def test_a_job_that_least_attained_service_puts_back_is_told_its_quanta() -> None:

@@ -445,7 +445,7 @@ def _reasons_by_speedup(
         elif head is None or not is_behind:
             left = view.num_gpus if head is None else head.left
             fewest = job.gang_size or fewest_gpus(job)
-            numbers = {"gpus_left": left, "fewest_gpus": fewest}
+            numbers = {"gpus_left": left, "fewest_gpus": fewest, "num_gpus": view.num_gpus}
             reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
         else:
             needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))

@@ -241,6 +241,7 @@ class TiresiasL(Policy):
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Index of the queue of each job. The order of the jobs is their precedence within a queue.
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    _entered: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)  # when it entered the queue [s]
     _limits: Sequence[float] = field(init=False, repr=False)  # limit of each queue; infinite for the last [GPU s]
 
     def __post_init__(self) -> None:
@@ -269,9 +270,10 @@ class TiresiasL(Policy):
         """Put new jobs at the end of the first queue, or of a later one after a fork, and forget jobs that ended."""
         for job in newcomers(view, self._jobs):
             self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(view, job)
+            self._entered[job.job_id] = view.time if self._queue_of[job.job_id] else job.submit_time
         for job_id in view.changes.ended:
-            self._jobs.pop(job_id, None)
-            self._queue_of.pop(job_id, None)
+            for by_job in (self._jobs, self._queue_of, self._entered):
+                by_job.pop(job_id, None)
 
     def _demote(self, view: ClusterView, job: JobView) -> None:
         """Move a job at the limit of its queue to the end of a later queue."""
@@ -279,11 +281,11 @@ class TiresiasL(Policy):
         if queue > self._queue_of[job.job_id]:
             del self._queue_of[job.job_id]
             self._queue_of[job.job_id] = queue
+            self._entered[job.job_id] = view.time
 
     def _queue_at(self, view: ClusterView, job: JobView) -> int:
         """Return the index of the first queue whose limit a job has not reached."""
-        service = job.attained_service
-        gpus = job.num_replicas
+        gpus, service = job.num_replicas, job.attained_service
         return next(index for index, limit in enumerate(self._limits) if not view.reaches(service, limit, gpus))
 
     def _time_left(self, job: JobView) -> float:
@@ -294,4 +296,5 @@ class TiresiasL(Policy):
         """Return the numbers of the reason of a job."""
         queue = self._queue_of[job.job_id]
         limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
-        return {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
+        numbers = {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
+        return {**numbers, "queue_entered": self._entered[job.job_id]}

@@ -35,8 +35,8 @@ from polluxsim.policies.tools.waiting_table import Fitting, Mask, Order, Waiting
 
 RESERVED = ReasonKind(
     "reserved",
-    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}{NOT_TOGETHER}. It is the first job that has to wait, so the "
-    f"policy reserves GPUs for it. {RESERVED_TIME}.",
+    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}{NOT_TOGETHER}. It is the first job that has to wait"
+    f"[reserved_time?, so the policy reserves GPUs for it]. {RESERVED_TIME}.",
     RESERVING_UNITS,
     "The first job that does not fit, for which the policy reserves GPUs.",
     excuses_waiting=waits_on_another_type,
@@ -49,7 +49,7 @@ BACKFILLED = ReasonKind(
     "with {gpus_needed} of the {gpus_left:GPU} left, because it does not delay {first}: "
     "[planned_end<=reserved_time?it is planned to end by {planned_end:clock}"
     "|reserved_time?it is planned to run until {planned_end:clock}, but on GPUs that {first} does not need"
-    "|{first} never has enough GPUs on the nodes that are up].",
+    "|the nodes that are available now cannot hold {first}, even when all other jobs have ended].",
     RESERVING_UNITS,
     "A job starts before an earlier one that waits, and does not delay it.",
 )

@@ -32,12 +32,15 @@ from polluxsim.policies.tools.ledger import Ledger
 
 _PLACE = (
     "[slice_end?Until this time slice ends at {slice_end:clock}, the running jobs go first. Of the others, the job with"
-    "|At the start of a time slice, the job with] the least time on GPUs goes first. This job has turn {position}, and "
-    "{time_had:clock} of time counted (a new job begins with the least time of the others). "
+    "|At the start of a time slice, the job with] the least time on GPUs goes first, of equal ones "
+    "the first submitted. This job has turn {position}, and {time_had:clock} of time counted (a new job begins with "
+    "the least time of the others)[partner_had?. Its partner {partner_had:label} has {partner_had:clock}; of a pair, "
+    "the lesser time counts]. "
 )
 _UNITS = {
-    **dict.fromkeys(("time_had", "slice_end"), "s"),
-    **dict.fromkeys(("gpus_free", "gpus_needed", "gpus_left"), "GPUs"),
+    **dict.fromkeys(("time_had", "partner_had", "ahead_had", "slice_end"), "s"),
+    **dict.fromkeys(("gpus_free", "gpus_needed", "gpus_left", "gpus_up"), "GPUs"),
+    "equal_jobs": "jobs",
 }
 
 HAS_ITS_TURN = ReasonKind(
@@ -49,8 +52,13 @@ HAS_ITS_TURN = ReasonKind(
 )
 AWAITS_ITS_TURN = ReasonKind(
     "awaits-its-turn",
-    f"{_PLACE}It needs {{gpus_needed:GPU}} of one type[ for a pack with {{others}}]. The jobs that run in this time "
-    "slice leave [gpus_left=0?none|at most {gpus_left}], so it waits for a later one.",
+    f"{_PLACE}It needs {{gpus_needed:GPU}} of one type. [gpus_up<gpus_needed?Now [gpus_up=0?none is|at most "
+    "{gpus_up} of a type that it can use are] available, so it waits for more nodes."
+    "|[The nearest [ahead_shared=1?jobs ahead of it that run are {others}, which share their GPUs"
+    "|job ahead of it that runs is {others}], with {ahead_had:clock} counted. ]The jobs that run in this time slice "
+    "leave [gpus_left=0?none|at most {gpus_left}], so it waits for a later one.[equal_jobs? Only two jobs that need "
+    "equally many GPUs may share them[equal_jobs=0?, and no other job without a partner needs {gpus_needed}"
+    "|. It has no partner now].]]",
     _UNITS,
     "A job waits for a later time slice.",
 )
@@ -324,7 +332,7 @@ class Gandiva(Policy):
             idle = {name: view.gpus_of(name) for name in view.types}
             for pack, name in chosen.items():
                 idle[name] -= pack[0].num_replicas
-            return self._reasons([jobs[name] for name in asked], order, had, idle, present_slice)
+            return self._reasons(view, [jobs[name] for name in asked], order, had, idle, present_slice)
 
         return Decision(
             placed,
@@ -414,6 +422,7 @@ class Gandiva(Policy):
 
     def _reasons(
         self,
+        view: ClusterView,
         asked: Sequence[JobView],
         order: Sequence[Sequence[JobView]],
         had: Mapping[JobId, float],
@@ -425,6 +434,9 @@ class Gandiva(Policy):
         `idle` are the GPUs of each type that no job requested in this slice.
         """
         positions = {job.job_id: position for position, pack in enumerate(order, start=1) for job in pack}
+        last_ahead = self._last_ahead(order)
+        sizes = Counter(pack[0].num_replicas for pack in order if len(pack) == 1)
+        may_share = self.packing and view.sharing.fit_together is not None
         more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         reasons: dict[JobId, Reason] = {}
         for job in asked:
@@ -438,8 +450,30 @@ class Gandiva(Policy):
                 **more.get(name, {}),
             }
             partners = (self._partner[name],) if name in self._partner else ()
-            reasons[name] = Reason(HAS_ITS_TURN if name in self._running else AWAITS_ITS_TURN, numbers, partners)
+            for partner in partners:
+                numbers[f"partner_had {partner}"] = had[partner]
+            if name in self._running:
+                reasons[name] = Reason(HAS_ITS_TURN, numbers, partners)
+                continue
+            ahead = last_ahead[name]
+            if ahead:
+                numbers["ahead_had"] = min(had[other] for other in ahead)
+                numbers["ahead_shared"] = float(len(ahead) > 1)
+            if may_share and not partners:
+                numbers["equal_jobs"] = float(sizes[job.num_replicas] - 1)
+            numbers["gpus_up"] = float(max(map(view.gpus_of, job.speeds), default=0))
+            reasons[name] = Reason(AWAITS_ITS_TURN, numbers, ahead)
         return reasons
+
+    def _last_ahead(self, order: Sequence[Sequence[JobView]]) -> dict[JobId, tuple[JobId, ...]]:
+        """Return, for each job, the jobs of the last pack before it in the order that runs; () if there is none."""
+        last: tuple[JobId, ...] = ()
+        last_ahead: dict[JobId, tuple[JobId, ...]] = {}
+        for pack in order:
+            last_ahead |= dict.fromkeys((job.job_id for job in pack), last)
+            if pack[0].job_id in self._running:
+                last = tuple(job.job_id for job in pack)
+        return last_ahead
 
 
 def _held_by(job: JobView, placement: Placement) -> JobView:

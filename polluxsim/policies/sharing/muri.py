@@ -119,11 +119,14 @@ class Muri(AtEvents):
             keys: dict[JobId, dict[str, float]] = {}
             for rank, job in enumerate(order, 1):
                 known = float(job.stages is not None)
-                keys[job.job_id] = {"position": float(rank), figure: service(job), "stages_known": known}
+                keys[job.job_id] = {"position": float(rank), figure: service(job), "submission_next": 1.0}
+                keys[job.job_id]["stages_known"] = known
             pack_of = {job.job_id: pack for pack in packs for job in pack.jobs}
             for job in view.jobs:
                 gpu_type, left = left_at_turn[job.job_id]
                 keys[job.job_id] |= {"gpus_needed": job.num_replicas, "gpus_left": left}
+                if not any(gpus[name] for name in job.speeds):
+                    keys[job.job_id]["gpus_up"] = 0
                 if len(gpus) > 1:
                     keys[job.job_id][f"left_type {gpu_type}"] = left
             return {name: _reason(name, keys[name], pack_of.get(name), has_gpus=name in shared) for name in jobs}
@@ -131,7 +134,10 @@ class Muri(AtEvents):
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
 
 
-_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "left_type"), "GPUs")}
+_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type"), "GPUs")}
+
+_NONE_UP = "No node[left_type? of any type that it can use] is available now, so it waits."
+"""Sentence on a job while all nodes that it can use are down."""
 
 IN_PACK = ReasonKind(
     "in-pack",
@@ -142,15 +148,18 @@ IN_PACK = ReasonKind(
 )
 PACK_WAITS = ReasonKind(
     "pack-waits",
-    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. After the packs ahead of it, {LEFT}.",
+    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. [gpus_up=0?{_NONE_UP}"
+    f"|After the packs ahead of it, {LEFT}.]",
     _UNITS,
     "A pack does not fit on the GPUs that are left.",
 )
 BEYOND_PACKS = ReasonKind(
     "beyond-packs",
-    f"{PLACE} The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
-    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. After the jobs ahead "
-    f"of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it waits.",
+    f"{PLACE} [gpus_up=0?It needs {{gpus_needed:GPU}}. {_NONE_UP}"
+    "|The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
+    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. "
+    f"After the jobs ahead of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it "
+    "waits.]",
     _UNITS,
     "A job comes after those that would fill the cluster in packs of four.",
     excuses_waiting=another_does_not_fit,

@@ -294,12 +294,14 @@ def _reason(
     numbers["most_gpus"] = float(programme.gpus[~np.isnan(costs)].max())
     if costs[best] >= cost:
         better = int(np.nanargmax(without_restart))
+        rival_numbers, rival = _rival(programme, chosen, row)
+        others = tuple(jobs[other].job_id for other in rival)
         if now >= 0 and without_restart[better] <= worths[now]:
-            return Reason(BEST_CONFIGURATION, numbers)
+            return Reason(BEST_CONFIGURATION, numbers | rival_numbers, others)
         numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
         if better == now:
             numbers["is_best"] = 1.0
-        return Reason(RESTART_NOT_WORTH, numbers)
+        return Reason(RESTART_NOT_WORTH, numbers | rival_numbers, others)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float(cost - costs[best])
     free = _idle(programme, np.delete(chosen, row))
@@ -318,6 +320,32 @@ def _reason(
     if holders:
         numbers |= {"holder_saving": savings[holders[0]], "holder_gpus": float(programme.gpus[chosen[holders[0]]])}
     return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
+
+
+def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[dict[str, float], tuple[int, ...]]:
+    """Return numbers of a reason, and the waiting job that would save most with the GPUs of the job in a row.
+
+    The job in the row saves at least as much, unless it must keep its GPUs. If no waiting job could use these GPUs, it
+    is the one that would save most with more GPUs of their type. No job is returned if there is none either.
+    """
+    now = int(chosen[row])
+    if now < 0:
+        return {}, ()
+    numbers = {"saving": -float(programme.costs[row, now])}
+    if programme.kept[row] >= 0:
+        return {**numbers, "must_stay": 1.0}, ()
+    waiting = np.flatnonzero(chosen < 0)
+    of_type = np.flatnonzero(programme.types == programme.types[now])
+    savings = np.nan_to_num(-programme.costs[np.ix_(waiting, of_type)], nan=0.0)
+    is_small_enough = programme.gpus[of_type] <= programme.gpus[now]
+    for columns in (np.flatnonzero(is_small_enough), np.arange(len(of_type))):
+        of_columns = savings[:, columns]
+        if of_columns.max(initial=0.0) > 0:
+            place, column = np.unravel_index(int(of_columns.argmax()), of_columns.shape)
+            rival_gpus = float(programme.gpus[of_type[columns[column]]])
+            rival_saving = float(of_columns[place, column])
+            return {**numbers, "rival_saving": rival_saving, "rival_gpus": rival_gpus}, (int(waiting[place]),)
+    return numbers, ()
 
 
 def _idle(programme: Programme, chosen: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -58,10 +58,18 @@ def _worth(reason: Reason, role: str, default: float) -> float:
 
 _HAS = "[has?The job has {has:label}, worth {has:.3g} times its slowest configuration|The job has no GPUs]"
 
+_RIVAL = (
+    "[must_stay=1? It restarts there, so it keeps these GPUs."
+    "|rival_saving? The policy gives GPUs where they lower the sum of costs most. This job lowers it by {saving:.2f}. "
+    "Of the waiting jobs, {first} would lower it most, by {rival_saving:.2f} with {rival_gpus:GPU} of this type"
+    "[rival_saving=saving?: of equal choices, the solver takes any].]"
+)
+"""Sentence on the waiting job that would save most with the GPUs of a job."""
+
 BEST_CONFIGURATION = ReasonKind(
     "best-configuration",
-    f"{_HAS}. No configuration that it may have now is worth more[most_gpus? (at most {{most_gpus:GPU}})].",
-    {"most_gpus": "GPUs"},
+    f"{_HAS}. No configuration that it may have now is worth more[most_gpus? (at most {{most_gpus:GPU}})].{_RIVAL}",
+    {"most_gpus": "GPUs", "rival_gpus": "GPUs"},
     meaning="A job has the best configuration.",
     excuses_running=has_largest_configuration,
 )
@@ -69,8 +77,9 @@ RESTART_NOT_WORTH = ReasonKind(
     "restart-not-worth",
     f"{_HAS}[is_best=1?, and {{best:.3g}} times without the restart. This is the best configuration that it may have "
     "now[most_gpus? (at most {most_gpus:GPU})]"
-    "|. {best:label} would be worth {best:.3g} times, but the restart would leave only {restart_factor:.2f} of that].",
-    {"most_gpus": "GPUs"},
+    "|. {best:label} would be worth {best:.3g} times, but the restart would leave only {restart_factor:.2f} of that]."
+    f"{_RIVAL}",
+    {"most_gpus": "GPUs", "rival_gpus": "GPUs"},
     meaning="A better configuration is not worth a restart.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,

@@ -167,10 +167,11 @@ _UNITS = {
     **dict.fromkeys(("bidders", "without_lease"), "jobs"),
 }
 _AUCTION = (
-    "[without_lease=1?The policy offers {offer:GPU} to this job, the only one without a lease, and it bids."
-    "|The policy offers {offer:GPU} to the {without_lease:job} without a lease, those furthest behind their fair time "
-    "first. This job is number {position}. [bidders=1?The first job bids|The first {bidders} jobs bid], and the others "
-    "get what is left.]"
+    "[without_lease=1?The policy offers {offer:GPU} to this job, the only one[pool_gpus? of this type] without a "
+    "lease, and it bids."
+    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease, those "
+    "furthest behind their fair time first. This job is number {position}. [bidders=1?The first job bids"
+    "|The first {bidders} jobs bid], and the others get what is left.]"
 )
 """Sentences on the auction of a round."""
 

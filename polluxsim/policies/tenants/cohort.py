@@ -162,7 +162,7 @@ class Cohort:
         if job.placement and (taker := lost.get(job.job_id)) is not None:
             return Reason(PREEMPTED if queue_of(taker) == queue else RECLAIMED, numbers, (taker.job_id,))
         if job.job_id in self._holding and not job.placement:
-            return Reason(self._reason_kinds[job.job_id], numbers)
+            return Reason(self._reason_kinds[job.job_id], numbers | self._rules.turn_numbers(job))
         if job.placement:
             return Reason(RUNS_ON, numbers)
         if self._nodes is not None and job.num_replicas <= self._available(queue):

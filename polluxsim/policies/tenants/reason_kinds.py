@@ -11,6 +11,7 @@ _UNITS = {
     **dict.fromkeys(("gpus_needed", "quota", "queue_gpus", "gpus_free", "gpus_available"), "GPUs"),
     **dict.fromkeys(("node_gpus_needed", "node_gpus_left"), "GPUs"),
     **dict.fromkeys(("nodes_needed", "nodes_left"), "nodes"),
+    "submitted": "s",
 }
 
 
@@ -38,7 +39,10 @@ WITHIN_QUOTA = ReasonKind(
 )
 BORROWS = ReasonKind(
     "borrows",
-    f"The job gets the {{gpus_needed:GPU}} that it needs, and its queue borrows what exceeds its quota. {QUOTA}",
+    f"The job gets the {{gpus_needed:GPU}} that it needs, and its queue borrows what exceeds its quota. {QUOTA}"
+    "[ Of the next jobs of all queues, [fair_sharing=1?the one whose queue would exceed its quota least for its "
+    "weight goes first, at equal shares|those within quotas go first, then those that borrow, in both cases] "
+    "by priority, then by submission. This job has priority {priority}, and was submitted at {submitted:clock}.]",
     _UNITS,
     "A job starts, and its queue borrows GPUs.",
 )

@@ -46,6 +46,10 @@ class Rules(NamedTuple):
     reclaim: str = ANY
     fair_sharing: bool = False
 
+    def turn_numbers(self, job: JobView) -> dict[str, float]:
+        """Return the numbers that decide the turn of a job among those that borrow, as numbers of a reason."""
+        return {"priority": job.priority, "submitted": job.submit_time, "fair_sharing": float(self.fair_sharing)}
+
 
 def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: float) -> float:
     """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""

@@ -215,6 +215,13 @@ def gpus_up(view: ClusterView) -> dict[str, float]:
     return {}
 
 
+def none_up(view: ClusterView, job: JobView) -> dict[str, float]:
+    """Return 0 available GPUs as a number of a reason if no node of the types that a job can use is available."""
+    if len(view.types) > 1 and not any(view.gpus_of(name) for name in job.speeds):
+        return {"gpus_up": 0}
+    return {}
+
+
 def node_numbers(shape: Shape, free: Sequence[int]) -> dict[str, float]:
     """Return what nodes lack for a job, as numbers of a reason; empty if all GPUs together are too few.
 

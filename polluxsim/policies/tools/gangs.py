@@ -12,7 +12,7 @@ from typing import Any
 from polluxsim.hardware.placements import Crew, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
-from polluxsim.policies.tools.gang_places import GangPlaces, Heads, gpus_up
+from polluxsim.policies.tools.gang_places import GangPlaces, Heads, gpus_up, none_up
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 
@@ -309,7 +309,7 @@ def _reasons(
         fits = head is None and bool(budget.take(job))
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
-            numbers |= available
+            numbers |= available | none_up(view, head or job)
             if of_types:
                 numbers |= _numbers_of_type(of_types, budget.types_left(head or job))
             if not fits and isinstance(budget, GangPlaces):

@@ -204,7 +204,7 @@ def reasons_of(
             elif not gpus_left and position > view.num_gpus:
                 reasons[job.job_id] = Reason(NO_GPU_LEFT, {"position": position, "num_gpus": view.num_gpus})
             else:
-                numbers = {"gpus_left": gpus_left, "fewest_gpus": fewest_gpus(job)}
+                numbers = {"gpus_left": gpus_left, "fewest_gpus": fewest_gpus(job), "num_gpus": view.num_gpus}
                 reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
         if candidate is not None:
             ahead.append(job.job_id)

@@ -26,7 +26,14 @@ PREEMPTED_ON_TYPE = ReasonKind(
 
 
 ON_TYPE = (
-    "[ The policy decides about each GPU type on its own: this is about the {pool_gpus:GPU} of type {pool_gpus:label}.]"
+    "[ The policy decides about each GPU type on its own: this is about the {pool_gpus:GPU} of type {pool_gpus:label}."
+    "[usable_types=1? The job fits on no other type that it may use."
+    "|moved? The job moved here at {moved:clock}, because its type before had too few idle GPUs, and this type had "
+    "enough."
+    "|other_load? The job joined this type at its submission. The policy divides the speed on a type by the GPUs that "
+    "jobs request for each of its GPUs (at least 1), and takes the largest. The speed here was {relative_speed:.3g} "
+    "times that on {other_load:label}, and jobs requested {load:.3g} GPUs for each GPU here and {other_load:.3g} there."
+    "|load? The job joined this type at its submission, because no node of its other types was available.]]"
 )
 """Sentence on the GPU type of a job, if each type has its own copy of a policy."""
 
@@ -36,7 +43,9 @@ def _with_type(kind: ReasonKind) -> ReasonKind:
     """Return a kind of the policy of a type with a further sentence on the type."""
     if not kind.sentence:  # all numbers are printed
         return kind
-    return replace(kind, sentence=kind.sentence + ON_TYPE, units={**kind.units, "pool_gpus": "GPUs"})
+    loads = dict.fromkeys(("load", "other_load"), "requested GPUs per GPU")
+    units = {**kind.units, "pool_gpus": "GPUs", "usable_types": "types", "moved": "s", **loads}
+    return replace(kind, sentence=kind.sentence + ON_TYPE, units=units)
 
 
 class ByType(DisjointParts):
@@ -61,6 +70,7 @@ class ByType(DisjointParts):
         self._stays = stays
         self._quota_rules = quota_rules
         self._taken_over: set[JobId] = set()  # jobs that another policy started, before a fork
+        self._why: dict[JobId, dict[str, float]] = {}  # why each job is on its type, as numbers of a reason
         self._moves_next = False  # whether a job that was preempted could move at the next round
 
     def nodes(self, view: ClusterView) -> Mapping[str, Sequence[int]]:
@@ -76,10 +86,14 @@ class ByType(DisjointParts):
         placed: dict[JobId, str] = {}
         demand = self._demand(view)
         gpus = {name: view.gpus_of(name) for name in view.types}
+        self._why = {job: numbers for job, numbers in self._why.items() if job in self._jobs}
         for job in new:
             if job.placement:
                 self._taken_over.add(job.job_id)
-            name = view.type_of(job.placement) if job.placement else self._soonest(job, demand, gpus)
+                name = view.type_of(job.placement)
+            else:
+                name = self._soonest(job, demand, gpus)
+                self._why[job.job_id] = self._numbers(job, name, demand, gpus)
             demand[name] += self._gpus_for(job)
             placed[job.job_id] = name
         return placed
@@ -116,6 +130,7 @@ class ByType(DisjointParts):
                 spare[before] += gpus
                 spare[after] -= gpus
                 moves.append((job.job_id, before, after))
+                self._why[job.job_id] = {"moved": view.time}
         return moves
 
     def merge(self, view: ClusterView, decisions: Mapping[str, Decision]) -> Decision:
@@ -129,7 +144,7 @@ class ByType(DisjointParts):
             others = [job for job in asked if job not in preempted]
             for job, reason in (explain(others) if explain is not None else {}).items():
                 name = self.of(job)
-                numbers = {**reason.numbers, f"pool_gpus {name}": view.gpus_of(name)}
+                numbers = {**reason.numbers, f"pool_gpus {name}": view.gpus_of(name), **self._why.get(job, {})}
                 reasons[job] = Reason(_with_type(reason.kind), numbers, reason.others)
             return reasons
 
@@ -190,10 +205,29 @@ class ByType(DisjointParts):
         """Return the type on which a job would end first; a type whose nodes are all down comes last."""
 
         def worth(name: str) -> float:
-            load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
-            return sort_key(job.speeds[name] / max(load, 1.0))
+            return sort_key(job.speeds[name] / max(_load(job, name, demand, gpus), 1.0))
 
         return max(self._usable(job), key=worth)
+
+    def _numbers(self, job: JobView, name: str, demand: Mapping[str, int], gpus: Mapping[str, int]) -> dict[str, float]:
+        """Return why a job joins a type, as numbers of a reason: its own load, and that of the next best type."""
+        usable = self._usable(job)
+        numbers = {"usable_types": float(len(usable))}
+        load = _load(job, name, demand, gpus)
+        if load == inf:
+            return numbers
+        numbers["load"] = load
+        others = [other for other in usable if other != name and gpus[other]]
+        if others:
+            other = max(others, key=lambda other: job.speeds[other] / max(_load(job, other, demand, gpus), 1.0))
+            numbers[f"other_load {other}"] = _load(job, other, demand, gpus)
+            numbers["relative_speed"] = job.speeds[name] / job.speeds[other]
+        return numbers
+
+
+def _load(job: JobView, name: str, demand: Mapping[str, int], gpus: Mapping[str, int]) -> float:
+    """Return the GPUs that jobs request for each GPU of a type if a job joins it; ∞ if no GPU of the type is up."""
+    return (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
 
 
 class PerType(PerPart):

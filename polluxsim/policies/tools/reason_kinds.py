@@ -10,14 +10,16 @@ PLACE = (
     "[queue_type? for type {queue_type:label}]"
     "[all_fit? (all jobs fit, so running jobs go first)|keeps_running? (running jobs go first)]"
     "[queues?, in queue {queue} of {queues}[queue_threshold? (up to {queue_threshold:hours} GPU-hours)], with "
-    "{attained_service:hours} GPU-hours attained. In a queue, running jobs stay ahead of waiting jobs"
+    "{attained_service:hours} GPU-hours attained. In a queue, jobs with GPUs move ahead of waiting jobs"
+    "[queue_entered?. Otherwise jobs stay in the order in which they entered it, this job at {queue_entered:clock}]"
     "|queue?, in queue {queue} of 2, with {attained_service:hours} GPU-hours attained (queue 1 ends at "
     "{queue_threshold:hours} GPU-hours). [queue=1?Queue 1 goes by submission|Queue 2 goes by the time at which jobs "
     "entered it]"
     "|quanta?, with {quanta} whole [quanta=1?quantum|quanta] of {quantum:hours} "
     "[quantum=3600?GPU-hour|GPU-hours] attained ({attained_service:hours} GPU-hours in all)[gittins_index?|. "
     "Jobs with equal quanta go by submission]"
-    "|attained_service?, with {attained_service:hours} GPU-hours attained]"
+    "|attained_service?, with {attained_service:hours} GPU-hours attained[submission_next?. Jobs with equal GPU-hours "
+    "go by submission]]"
     "[gittins_index?[services=0?. No job has ended yet, so the jobs are in order of submission"
     "|longer_services=0? and a Gittins index of 0, because [services=1?the only job that has ended did not need"
     "|none of the {services:job} that have ended needed] more than these quanta. Jobs with equal indices go by "
@@ -33,7 +35,8 @@ PLACE = (
     "that lacked most time before ([time_lacked>0.5?this job {time_lacked:clock}"
     "|time_ahead>0.5?this job had {time_ahead:clock} too much|this job none]), then by submission"
     "|time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g}, and it "
-    "has had {time_had:clock} since shares were computed (half a round counts at the start)"
+    "has had {time_had:clock} since shares were computed (half a round counts at the start, "
+    "start-ups do not)"
     "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts for it"
     "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts against it]"
     "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests. Jobs with equal times "
@@ -62,9 +65,9 @@ PLACE = (
 
 LEFT = (
     "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left"
-    "[gpus_up?[gpus_up=0?, because no node is available now|gpus_up=1? of the only one that is available now"
-    "| of the {gpus_up} that are available now]]"
-    "[queue_type?|left_type? [gpus_left=0?of any type that it can use|of type {left_type:label}]]"
+    "[gpus_up?[gpus_up=0?, because no node[left_type? of any type that it can use|queue_type? of any type that it can "
+    "use] is available now|gpus_up=1? of the only one that is available now| of the {gpus_up} that are available now]]"
+    "[gpus_up=0?|queue_type?|left_type? [gpus_left=0?of any type that it can use|of type {left_type:label}]]"
 )
 """Part of a sentence: the GPUs that are left when the turn of a job comes, and on several types, their type."""
 
@@ -84,7 +87,8 @@ ALL_TAKEN = "[num_gpus=1?The only GPU that is up is|All {num_gpus:GPU} that are 
 
 RESERVED_TIME = (
     "[reserved_time?By the planned ends of the running jobs, it starts at {reserved_time:clock} at the latest"
-    "|The nodes that are up never have enough free GPUs for it]"
+    "|The policy cannot reserve GPUs for it yet, because the nodes that are available now cannot hold it, even after "
+    "all other jobs have ended]"
 )
 """Sentence on the time for which GPUs are reserved, without its full stop."""
 
@@ -94,7 +98,7 @@ ORDER_UNITS = {
     "gittins_index": "1/GPU s",
     "utility_per_gpu": "1/s",
     **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
-    **dict.fromkeys(("time_lacked", "time_ahead", "shares_due", "lookahead"), "s"),
+    **dict.fromkeys(("time_lacked", "time_ahead", "shares_due", "lookahead", "queue_entered"), "s"),
     **dict.fromkeys(("min_run_time", "protected_until"), "s"),
     **dict.fromkeys(("group_gpus", "queue_type"), "GPUs"),
 }
@@ -158,9 +162,9 @@ GANG_FITS = ReasonKind(
 GANG_DOES_NOT_FIT = ReasonKind(
     "gang-does-not-fit",
     f"{PLACE} It needs {{gpus_needed:GPU}} at once. When its turn comes, {LEFT}{NOT_TOGETHER}"
-    "[queue_type?[other_types>0?, and its other types have too few left at its turns there]"
+    "[gpus_up=0?|queue_type?[other_types>0?, and its other types have too few left at its turns there]"
     "|left_type?[gpus_left>0?, and no more of any other type that it can use]]"
-    "[. The nearest jobs ahead of it that get GPUs: {others}].",
+    "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}].",
     GANG_UNITS,
     "The GPUs that are left do not suffice for the whole job.",
     excuses_waiting=waits_on_another_type,
@@ -208,7 +212,8 @@ NO_GAIN = ReasonKind(
 )
 NO_LEAST_LEFT = ReasonKind(
     "no-least-left",
-    "[gpus_left=0?No GPU is|gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] left for the job. It needs at least "
+    "[gpus_left=0?No GPU is|gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] "
+    "[gpus_left=num_gpus?available now. The job|left for the job. It] needs at least "
     "{fewest_gpus}, so it waits.[fitness?[ The search gave the other GPUs to {others}: the best division that it "
     "found, with a fitness of {fitness:.5g}.]|others? The policy first gives each job its smallest number, in order of "
     "submission. The nearest jobs ahead that get theirs: {others}.]",

@@ -254,6 +254,11 @@ class Hadar(Policy):
             utility_of[job] = float(on_types.max() if gpu_type is None else on_types[gpu_type])
         served = [job for job, gpu_type in types.items() if gpu_type is not None]
         lowest = min(served, key=utility_of.__getitem__, default=None)
+        usable_gpus = dict(zip(demand.jobs, (utilities > 0) @ demand.gpus, strict=True))
+        # Utilities per GPU of the waiting jobs that fit on a type while it is empty, 0 for other jobs [1/s].
+        waits = np.array([types[job] is None for job in demand.jobs], dtype=bool)
+        may_fit = waits[:, None] & (demand.widths[:, None] <= demand.gpus)
+        waiting_utilities = np.where(may_fit, queue.utilities_per_gpu, 0.0)
 
         def reason(job: JobId) -> Reason:
             bid = bids[job]
@@ -263,6 +268,16 @@ class Hadar(Policy):
                 numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
             if told.kind is GANG_DOES_NOT_FIT:
                 numbers["utility_per_gpu"] = utility_of[job]
+                if not usable_gpus[job]:
+                    numbers["gpus_up"] = 0.0
+            if bid.gpu_type is not None:
+                numbers["utility_per_gpu"] = utility_of[job]
+                rivals = waiting_utilities[:, bid.gpu_type]
+                rival = int(rivals.argmax())
+                if rivals[rival] > 0:
+                    numbers["waiting_utility_per_gpu"] = float(rivals[rival])
+                    numbers["waiting_gpus"] = float(demand.widths[rival])
+                    return Reason(WORTH_ITS_PRICE, numbers, (demand.jobs[rival],))
             if told.kind is not PASSED_OVER or lowest is None:
                 return told._replace(numbers=numbers)
             numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
@@ -280,8 +295,11 @@ _WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_nee
 
 WORTH_ITS_PRICE = ReasonKind(
     "worth-its-price",
-    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it [gpus_needed=1?this GPU|these GPUs].",
-    GANG_UNITS,
+    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it [gpus_needed=1?this GPU|these GPUs]."
+    "[ Its utility for each GPU is {utility_per_gpu:per hour} per hour.][ The GPUs go to the jobs with the largest sum "
+    "of utility less price. Of the waiting jobs, {first} has the largest utility for each GPU[left_type? of this "
+    "type], {waiting_utility_per_gpu:per hour} per hour, and needs {waiting_gpus:GPU}.]",
+    {**GANG_UNITS, "utility_per_gpu": "1/s", "waiting_utility_per_gpu": "1/s", "waiting_gpus": "GPUs"},
     "The utility of a job exceeds the price of its GPUs.",
 )
 NOT_WORTH_ITS_PRICE = ReasonKind(
@@ -404,6 +422,8 @@ def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[
                 "gpus_needed": float(demand.widths[job]),
                 "group_types": float(len(group)),
             }
+            if not numbers["group_gpus"]:
+                numbers["gpus_up"] = 0.0
             outcome = _take_type(demand, job, held[job], own_types, free, numbers)
             if outcome.gpu_type is None:
                 without_gpus.append((job, group, numbers))

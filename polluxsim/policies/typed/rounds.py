@@ -16,6 +16,7 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
+from polluxsim.policies.tools.gang_places import none_up
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
@@ -113,7 +114,7 @@ class RoundsOfShares(Policy):
         placements = place_gangs(view, running, taken)
         return Decision(
             placements,
-            explain=lambda asked: {job: self._reason(turns[job], jobs[job], len(types)) for job in asked},
+            explain=lambda asked: {job: self._reason(view, turns[job], jobs[job], len(types)) for job in asked},
         )
 
     def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
@@ -193,7 +194,7 @@ class RoundsOfShares(Policy):
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
-    def _reason(self, turn: Turn, job: JobView, num_types: int) -> Reason:
+    def _reason(self, view: ClusterView, turn: Turn, job: JobView, num_types: int) -> Reason:
         """Return the reason of a job on a cluster of some GPU types."""
         if self._stays_idle(job.job_id):
             return Reason(AWAITS_SHARES, {"shares_due": self._reset + self.reset_interval})
@@ -201,6 +202,7 @@ class RoundsOfShares(Policy):
             "position": turn.position,
             "gpus_needed": job.num_replicas,
             "gpus_left": turn.left,
+            **none_up(view, turn.head or job),
         }
         if job.job_id in self._time_shares:
             lacked = self._deficit.get((job.job_id, turn.gpu_type), 0.0)
