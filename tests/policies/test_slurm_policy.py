@@ -150,6 +150,10 @@ class TestLimits:
         assert (found["a"], found["b"], found["c"]) == (0.0, 100.0, 3.0)
         assert use_limits({"all": {"user_gpus": 4}})
 
+    def test_the_starts_of_one_run_count(self) -> None:
+        jobs = [job(name, 0.0, 4, 100.0, 120.0, user="ada") for name in ("a", "b")]
+        assert starts(jobs, limits={"all": {"user_gpus": 4}}) == {"a": 0.0, "b": 100.0}
+
     def test_with_assoc_limit_stop_it_does(self) -> None:
         jobs = [
             job("a", 0.0, 4, 100.0, 120.0, user="ada"), job("b", 1.0, 4, 100.0, 120.0, user="ada"),
