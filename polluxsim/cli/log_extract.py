@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
 from polluxsim.cli.options import add_option, add_output, path
-from polluxsim.common.errors import InvalidConfigError, listed
+from polluxsim.common.errors import InvalidConfigError, invalid_setting, listed
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -36,6 +36,7 @@ def add_log_extract(parser: ArgumentParser) -> None:
 
 def _extract(options: Namespace) -> int:
     from polluxsim.cli.log import with_option
+    from polluxsim.common.dates import zone_named
     from polluxsim.logs.extracts.extracting import check_paths, extract
     from polluxsim.logs.extracts.faults import Reading
     from polluxsim.logs.extracts.guessing import guessed_format
@@ -47,6 +48,9 @@ def _extract(options: Namespace) -> int:
     if name is None:
         name = "table" if columns else guessed_format(options.log)
     find_format(name)
+    # An import looks at the time zone only after the first rows, which may have the fault.
+    if options.time_zone is not None and zone_named(options.time_zone) is None:
+        raise invalid_setting("--time-zone", options.time_zone, "a name like Europe/Berlin or UTC")
     reading = Reading(name, options.time_zone, columns, options.unit)
     try:
         made = extract(options.log, options.output, reading, options.rows)

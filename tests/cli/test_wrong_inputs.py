@@ -132,7 +132,8 @@ WRONG_LINES: dict[str, list[str]] = {
         "nowhere -o x.txt", "empty -o x.txt", "file.txt -o x.txt", "bad.parquet -o x.txt", "sacct.txt", "",
         "sacct.txt -o sacct.txt", "sacct.txt -o empty", "sacct.txt -o x.txt --format slum",
         "sacct.txt -o x.txt --rows many", "sacct.txt -o x.txt --time-zone Europa", "sacct.txt more -o x.txt",
-        "sacct.txt -o file.txt/x.txt", "sacct.txt -o x.txt --columns gpus=x", "sacct.txt -o x.txt --skip-bad",
+        "sacct.txt -o file.txt/x.txt", "sacct.txt -o x.txt --format slurm --columns gpus=x",
+        "sacct.txt -o x.txt --skip-bad",
     ],
     "log nodes": [
         "nowhere -o site.yaml", "file.txt -o site.yaml", "nodes.txt", "nodes.txt -o site.csv", "",

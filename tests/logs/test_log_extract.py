@@ -328,12 +328,12 @@ def test_a_number_of_a_job_stays_and_its_name_does_not() -> None:
     ("arguments", "message"),
     [
         ("nowhere.txt -o x.txt", "nowhere.txt: no such file; check the path"),
-        (". -o x.txt", ".: is a folder; give the file of the folder that does not import"),
-        ("sacct.txt -o sacct.txt", "sacct.txt: is the log itself; give another name for the extract"),
-        ("sacct.txt -o .", ".: is a folder; give the name of a file for the extract"),
+        (". -o x.txt", ".: is a folder, must be a file; give the file of the folder that does not import"),
+        ("sacct.txt -o sacct.txt", "sacct.txt: the extract cannot replace the log; give another name for the extract"),
+        ("sacct.txt -o .", ".: is a folder, must be a file; give the name of a file for the extract"),
         (
             "words.txt -o x.txt",
-            "words.txt: the first lines do not tell the format; name it with --format, like --format",
+            "words.txt: the format is unknown from the first lines; name it with --format, like --format",
         ),
         ("log.parquet -o x.txt --format slurm", "log.parquet: this is a Parquet file, which has no extract; give the"),
         ("sacct.txt -o x.txt --format slum", "the format is 'slum', must be one of"),

@@ -149,13 +149,12 @@ def raw_cells(line: str, delimiter: str, *, quoted: bool) -> list[str]:
 
 
 class TableForm:
-    """Form of the lines of a table: the delimiter, and what each column holds."""
+    """Form of the lines of a table: the delimiter, and the kind of the values of each column."""
 
     def __init__(self, delimiter: str, columns: list[str], free_text: tuple[str, ...] = (), *, quoted: bool) -> None:
         self.delimiter = delimiter
         self.holds = [held_by(column) for column in columns]
         self.quoted = quoted
-        self.has_columns = bool(columns)  # whether the first line names the columns
         self.free_text = [index for index, column in enumerate(columns) if column in free_text]
 
     def anonymous_line(self, line: str, anonymous: Anonymous) -> str:

@@ -61,7 +61,7 @@ def _encoded(text: str) -> bytes:
 
 
 def extract(log: Path, destination: Path, reading: Reading, good_rows: int) -> Extract:
-    """Write a small anonymous extract of a log that has the same fault, with some rows beside those that show it.
+    """Write a small anonymous extract of a log with the same fault. `good_rows` rows are added that do not change it.
 
     Nothing is written if the extract has another fault. Raise InvalidConfigError if the reading is invalid, and
     InvalidInputError if the log is damaged as a file, a copy of it does not have its fault, or the extract cannot be
@@ -88,7 +88,9 @@ def extract(log: Path, destination: Path, reading: Reading, good_rows: int) -> E
             with atomic_write(destination) as temporary:
                 temporary.write_bytes(_encoded(anonymous_text))
         except OSError as error:
-            raise InvalidInputError(f"{destination}: cannot be written ({error.strerror or error})") from None
+            raise InvalidInputError(
+                f"{destination}: cannot be written ({error.strerror or error}); give another path"
+            ) from None
     return Extract(
         state.fault,
         fault,
@@ -103,13 +105,13 @@ def extract(log: Path, destination: Path, reading: Reading, good_rows: int) -> E
 def check_paths(log: Path, destination: Path) -> None:
     """Raise InvalidInputError if the log is no file of text, or the extract would replace it."""
     if log.is_dir():
-        raise InvalidInputError(f"{log}: is a folder; give the file of the folder that does not import")
+        raise InvalidInputError(f"{log}: is a folder, must be a file; give the file of the folder that does not import")
     if not log.is_file():
         raise InvalidInputError(f"{log}: no such file; check the path")
     if destination.is_dir():
-        raise InvalidInputError(f"{destination}: is a folder; give the name of a file for the extract")
+        raise InvalidInputError(f"{destination}: is a folder, must be a file; give the name of a file for the extract")
     if destination.exists() and destination.samefile(log):
-        raise InvalidInputError(f"{destination}: is the log itself; give another name for the extract")
+        raise InvalidInputError(f"{destination}: the extract cannot replace the log; give another name for the extract")
     head = head_of(log)
     for kind in RECOGNISED:
         if kind.description in BINARY and kind.is_it(head):
@@ -140,7 +142,7 @@ def _is_numbered(reading: Reading) -> bool:
 
 
 def _chosen_rows(log: _Log, good_rows: int) -> list[int]:
-    """Return the rows that show the fault, as few as the tries allow, and some others that do not change it."""
+    """Return few rows with the fault of the log, and some other rows beside them."""
     rows = [number for number, piece in enumerate(log.pieces) if piece.is_row]
     needed = _reduced(log, _sufficient(log, rows))
     others = [number for number in rows if number not in set(needed)][:good_rows]
@@ -155,7 +157,7 @@ def _chosen_rows(log: _Log, good_rows: int) -> list[int]:
 
 
 def _sufficient(log: _Log, rows: Sequence[int]) -> list[int]:
-    """Return rows that show the fault: those that the import names, with more and more rows around them."""
+    """Return rows with the fault of the log: the rows in its report, with more and more rows around them."""
     marked = [at for at, number in enumerate(rows) if _has_line(log.pieces[number], log.fault.lines)]
     around = 0
     while True:
@@ -207,12 +209,12 @@ def _anonymous_text(pieces: Iterable[Piece], anonymous: Anonymous, reading: Read
         return "".join(_line(piece.text, partial(line_of, anonymous=anonymous), anonymous) for piece in parts)
     first = next((piece.text for piece in parts if piece.text.strip()), "")
     second = next((piece.text for piece in parts if piece.is_row), "")
-    form = _form_of_header(first, second, reading)
+    form, has_header = _form_of_header(first, second, reading)
     line_of = form.anonymous_line
     lines = []
     for piece in parts:
-        is_names = piece.text is first and form.has_columns
-        if is_names or is_header(piece.text):
+        is_first = piece.text is first and has_header
+        if is_first or is_header(piece.text):
             lines.append(piece.text)
         else:
             lines.append(_line(piece.text, partial(line_of, anonymous=anonymous), anonymous))
@@ -255,8 +257,11 @@ def _form_without_header(parts: Sequence[Piece], reading: Reading) -> TableForm:
     return TableForm("\n", [""], quoted=False)  # a record of PBS, which is one text
 
 
-def _form_of_header(first: str, second: str, reading: Reading) -> TableForm:
-    """Return the form of a table by its first two lines. If the first one is no header, the columns are unknown."""
+def _form_of_header(first: str, second: str, reading: Reading) -> tuple[TableForm, bool]:
+    """Return the form of a table by its first two lines, and whether the first line is a header.
+
+    Without a header, the columns are unknown.
+    """
     known = FORMATS[reading.format]
     delimiter = max(DELIMITERS, key=first.count)
     quoted = True
@@ -267,15 +272,12 @@ def _form_of_header(first: str, second: str, reading: Reading) -> TableForm:
         if known.layout.delimiter in first:
             delimiter = known.layout.delimiter
     cells = [cell.strip().strip('"') for cell in first.removeprefix("\ufeff").rstrip("\r\n").split(delimiter)]
-    has_columns = is_header(first)
-    if reading.format == "table" and not has_columns:
+    has_header = is_header(first)
+    if reading.format == "table" and not has_header:
         has_number = any(cell[:1].isdigit() for cell in cells)
-        has_columns = len(cells) > 1 and not has_number and second.count(delimiter) == first.count(delimiter)
-    if not has_columns or len(cells) == 1:
-        form = TableForm(delimiter, [], quoted=quoted)
-        form.has_columns = has_columns
-        return form
-    mapped = _mapped_keys(reading)
-    form = TableForm(delimiter, [mapped.get(cell, cell) for cell in cells], free_text, quoted=quoted)
-    form.has_columns = True
-    return form
+        has_header = len(cells) > 1 and not has_number and second.count(delimiter) == first.count(delimiter)
+    columns: list[str] = []
+    if has_header and len(cells) > 1:
+        mapped = _mapped_keys(reading)
+        columns = [mapped.get(cell, cell) for cell in cells]
+    return TableForm(delimiter, columns, free_text, quoted=quoted), has_header

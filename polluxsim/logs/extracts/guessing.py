@@ -35,7 +35,7 @@ def guessed_format(path: Path) -> str:
     name = _json_format(text) if text.startswith(("{", "[")) else _table_format(text, path.name)
     if name is None:
         raise InvalidInputError(
-            f"{path}: the first lines do not tell the format; name it with --format, like --format slurm"
+            f"{path}: the format is unknown from the first lines; name it with --format, like --format slurm"
         )
     return name
 
@@ -60,7 +60,7 @@ def _table_format(text: str, file_name: str) -> str | None:
     """Return the format of a text table; None if its first lines do not tell."""
     first = text.split("\n", 1)[0]
     has_state = any(re.search(rf"[|\t;,]{state}\b", text) for state in STATES)
-    if re.match(r"\s*(?:JOBID\b|JobId=)", first):
+    if re.match(r"\s*(?:JOBID\b|JobId=|JobID\b|JobIDRaw\b)", first):
         return "slurm"
     if not is_header(first):
         if "|" in first and has_state:
@@ -73,7 +73,7 @@ def _table_format(text: str, file_name: str) -> str | None:
             layout = known.layout
             needed = [(column,) for column in layout.columns]
             shares[name] = _share([*needed, *layout.alternatives], columns)
-    # Of two formats with all their columns, the one that needs more is more likely, then the one in the file's name.
+    # Several formats may have all their columns. The format with the most columns is likely, or the one in the name.
     best = max(shares, key=lambda name: (shares[name], name in file_name))
     if shares[best][0] < LEAST_SHARE:
         return None

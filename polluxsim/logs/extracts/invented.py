@@ -36,7 +36,7 @@ _FOREIGN = {
 """Letter that stands for the letters of a script, by the first word of their names in Unicode."""
 
 BROKEN_BYTE = "\udce9"
-"""A byte that is not UTF-8, in place of another such byte."""
+"""The byte that replaces each byte that is not UTF-8."""
 
 
 def _words() -> Iterator[str]:

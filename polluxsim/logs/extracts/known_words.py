@@ -46,7 +46,7 @@ JOBS = _words("job jobid jobidraw id idjob jobnumber idarrayjob inst")
 """Columns and keys with a job. A job that is a number keeps it."""
 
 NAMED_BELOW = _words("annotations comment env args labels")
-"""Keys of JSON objects all of whose texts are names."""
+"""Keys of JSON objects with names only."""
 
 OWN_KEYS = _words(
     "labels annotations nodeselector matchlabels minresources resourceusage flavors capacity allocatable allocated "
@@ -55,13 +55,13 @@ OWN_KEYS = _words(
 """Keys of JSON objects whose own keys a site chooses."""
 
 OWN_KEYS_OF_RESOURCES = frozenset(("limits", "requests"))
-"""Further keys of such objects, under the key `resources`."""
+"""Further keys of JSON objects whose own keys a site chooses, under the key `resources`."""
 
 OWN_KEYS_BELOW = frozenset(("managedfields",))
 """Keys of JSON values in which all keys may be those of a site."""
 
 RESOURCES = _words("tres gres resources")
-"""Keys of JSON objects in which a name is that of a resource."""
+"""Keys of JSON objects in which the key `name` holds a resource."""
 
 UNITS = _words(
     "b k m g t p e kb mb gb tb pb ki mi gi ti pi ei kib mib gib tib kn mn gn tn kc mc gc tc n c u s sec min h hours d "
