@@ -67,7 +67,7 @@ def _extract(options: Namespace) -> int:
     print(f"wrote {made.rows:,} of {made.rows_of_log:,} rows to {options.output}")
     print(f"replaced {made.num_replaced:,} different words and numbers of names")
     if made.kept_names:
-        print(f"These words are names too, and stay where they have a known meaning: {listed(made.kept_names)}")
+        print(f"These words are names too, and stay as known words and as columns and keys: {listed(made.kept_names)}")
     print("Numbers, times, known states, GPU types and units, and names of columns and keys are those of the log.")
     print("Look at the extract before you publish it.")
     return 0

@@ -132,6 +132,13 @@ CASES = {
     "JSON that is cut off": Case("sacct-json-two-days.json", "slurm", sacct_json, cut(90)),
     "JSON without a comma": Case("sacct-json-two-days.json", "slurm", sacct_json, replaced('"account"', ' "account"')),
     "JSON with a wrong time": Case("sacct-json-two-days.json", "slurm", sacct_json, replaced("1771119060", '"noon"')),
+    "jobs of scontrol": Case(
+        "sacct-tab.txt", "slurm",
+        lambda text: f"JobId=1 JobName={JOB}\n   UserId={USER}(880417) Account={ACCOUNT}\n   NodeList={HOSTS}\n",
+    ),
+    "a greeting before the header": Case(
+        "whatif-unexplained.txt", "slurm", lambda text: f"Last login: from {HOSTS}\n" + sacct(text)
+    ),
     "the queue": Case("squeue.json", "slurm", squeue),
     "a pod with a wrong time": Case("pods.json", "pods", kubernetes, replaced("2026-01-05T10:06:00Z", "10:06")),
     "Kueue 0.15": Case("kueue-0.15.json", "kueue", kubernetes),

@@ -121,7 +121,9 @@ def anonymous_comment(text: str, anonymous: Anonymous) -> str:
 
 
 def is_header(text: str) -> bool:
-    """Return whether a line is a header: at least half of its words are names of known columns."""
+    """Return whether a line is a header: it has no values, and half of its words are names of known columns."""
+    if "=" in text or re.search(r"(?<!\w)\d", text):  # a record KEY=VALUE, or a number
+        return False
     words = [known_words.plain(word) for word in re.findall(r"[\w.:%()]+", text)]
     words = [word for word in words if word]
     known = sum(word in known_words.COLUMNS for word in words)

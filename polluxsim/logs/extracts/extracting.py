@@ -33,7 +33,7 @@ class Extract(NamedTuple):
     rows: int  # in the extract
     rows_of_log: int
     num_replaced: int  # different words and numbers
-    kept_names: tuple[str, ...]  # words that were replaced as names and stay elsewhere, because they are known words
+    kept_names: tuple[str, ...]  # words that were replaced as names and stay elsewhere, as known words, columns or keys
     is_written: bool  # whether both faults are the same
 
 
@@ -207,7 +207,8 @@ def _anonymous_text(pieces: Iterable[Piece], anonymous: Anonymous, reading: Read
     if not _has_header(reading):
         line_of = _form_without_header(parts, reading).anonymous_line
         return "".join(_line(piece.text, partial(line_of, anonymous=anonymous), anonymous) for piece in parts)
-    first = next((piece.text for piece in parts if piece.text.strip()), "")
+    texts = [piece.text for piece in parts if piece.text.strip()]
+    first = next(filter(is_header, texts), texts[0] if texts else "")  # the header may stand below other lines
     second = next((piece.text for piece in parts if piece.is_row), "")
     form, has_header = _form_of_header(first, second, reading)
     line_of = form.anonymous_line

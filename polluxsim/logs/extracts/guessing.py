@@ -60,7 +60,7 @@ def _table_format(text: str, file_name: str) -> str | None:
     """Return the format of a text table; None if its first lines do not tell."""
     first = text.split("\n", 1)[0]
     has_state = any(re.search(rf"[|\t;,]{state}\b", text) for state in STATES)
-    if re.match(r"\s*(?:JOBID\b|JobId=|JobID\b|JobIDRaw\b)", first):
+    if re.search(r"^\s*(?:JOBID\b|JobId=|JobID\b|JobIDRaw\b)", text, re.MULTILINE):  # perhaps below a greeting
         return "slurm"
     if not is_header(first):
         if "|" in first and has_state:
