@@ -57,6 +57,8 @@ COMMANDS: Mapping[str, Command] = {
                     names=True),
     "why": Command("explain why a job waited, started, moved or changed size", "why"),
     "log import": Command("check a cluster's log and write a Parquet file", "log"),
+    "log extract": Command("write a small anonymous extract of a log that does not import", "log_extract",
+                           no="if the extract would have another fault, so that it is not written"),
     "log nodes": Command("read a site's nodes and write a cluster configuration", "site"),
     "log calibrate": Command("find the policy and cluster behind a log's waits", "log", overrides=True, configs=True),
     "log whatif": Command("replay a log with other nodes, loads and policies", "log", overrides=True, configs=True),

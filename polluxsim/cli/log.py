@@ -114,8 +114,13 @@ def _import(options: Namespace) -> None:
             unit=options.unit,
         )
     except (InvalidConfigError, InvalidInputError) as error:
-        raise type(error)(re.sub(r"^time_zone is", "--time-zone is", str(error))) from None
+        raise with_option(error) from None
     print(json.dumps(report.as_json(), indent=2) if options.json else as_text(report))
+
+
+def with_option(error: PolluxSimError) -> PolluxSimError:
+    """Return an error of an import with the name of the option in place of the parameter."""
+    return type(error)(re.sub(r"^time_zone is", "--time-zone is", str(error)))
 
 
 def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:

@@ -292,6 +292,8 @@ OPTIONS: Mapping[str, Option] = {
     "brief": Option("do not search for changes that would have let a waiting job run"),
     # Logs and workloads.
     "example": Option("print an example log for the format slurm, without other arguments"),
+    "format": Option("format of the log, as 'polluxsim log import --help' lists them", "FORMAT"),
+    "rows": Option("rows beside those that show the fault", "N", index),
     "skip-bad": Option("leave out invalid rows, and count them"),
     "time-zone": Option("default time zone, like Asia/Shanghai", "NAME"),
     "columns": Option("columns of a table, for the format table", "KEY=COLUMN,…", text, repeated=True),

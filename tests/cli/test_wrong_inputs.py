@@ -51,6 +51,7 @@ USUAL = {
     "check": "fifo", "size": "--target 'p90 wait < 1h'", "table": "run", "compare": "run", "report": "run",
     "timeline": "run", "plot": "usage run", "whatif": "run --at 10min policy=srtf", "when": "run --at 10min",
     "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log nodes": "nodes.txt -o site.yaml",
+    "log extract": "sacct.txt -o extract.txt",
     "log calibrate": "log.parquet --gpus 8",
     "log whatif": "log.parquet --nodes 2", "log judge": "log.parquet",
     "log decisions": "sacct.txt --policy slurm",
@@ -127,6 +128,13 @@ WRONG_LINES: dict[str, list[str]] = {
         "slurm file.txt -o x.parquet", "slurm sacct.txt -o x.parquet --gpus 3,4",
         "slurm sacct.txt -o x.parquet --time-zone Europa", "slurm sacct.txt -o x.parquet --columns gpus=x",
         "table file.txt -o x.parquet", "table file.txt -o x.parquet --columns nothing=x", "slurm", "",
+    ],
+    "log extract": [
+        "nowhere -o x.txt", "empty -o x.txt", "file.txt -o x.txt", "bad.parquet -o x.txt", "sacct.txt", "",
+        "sacct.txt -o sacct.txt", "sacct.txt -o empty", "sacct.txt -o x.txt --format slum",
+        "sacct.txt -o x.txt --rows many", "sacct.txt -o x.txt --time-zone Europa", "sacct.txt more -o x.txt",
+        "sacct.txt -o file.txt/x.txt", "sacct.txt -o x.txt --format slurm --columns gpus=x",
+        "sacct.txt -o x.txt --skip-bad",
     ],
     "log nodes": [
         "nowhere -o site.yaml", "file.txt -o site.yaml", "nodes.txt", "nodes.txt -o site.csv", "",
