@@ -21,7 +21,8 @@ from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, newcomers
 from polluxsim.policies.tools.starting import start_gangs
-from polluxsim.policies.tools.waiting_table import FallingOrder, SubmissionOrder, WaitingTable
+from polluxsim.policies.tools.waiting_orders import FallingOrder, SubmissionOrder
+from polluxsim.policies.tools.waiting_table import WaitingTable
 from polluxsim.workloads.job import Job
 
 
