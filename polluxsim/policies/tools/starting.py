@@ -94,6 +94,10 @@ class GangPass:
         if not rows:
             return reasons
         head = None if self.overtaking else self._head()
+        num_running = len(self.view.running)
+        # Jobs with GPUs in order, as far as a reason may name them.
+        last_running = [job.job_id for job in self.view.running[-NEAREST:]]
+        with_gpus = last_running + [self.table.job(start.row).job_id for start in self.starts]
         keys_of_starts = [self.order.key(start.row) for start in self.starts]  # in rising order
         available = gpus_up(self.view)
         for row, rank in zip(rows, self.order.ranks(rows), strict=True):
@@ -106,7 +110,7 @@ class GangPass:
             else:
                 gpus_left = self.free.total
                 starts_now = False
-            position = len(self.view.running) + rank
+            position = num_running + rank
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
             numbers |= available
             of_limit = self.open_rows.reason(job, num_ahead)
@@ -122,16 +126,10 @@ class GangPass:
             else:
                 free = free_before(self.starts, num_ahead, self.free)
                 numbers |= node_numbers(self.fitting.shape_of(row), free)
-                reasons[job.job_id] = Reason(GANG_DOES_NOT_FIT, numbers, self._nearest_ahead(num_ahead))
+                end = len(last_running) + num_ahead
+                nearest = with_gpus[max(end - NEAREST, 0) : end]
+                reasons[job.job_id] = Reason(GANG_DOES_NOT_FIT, numbers, tuple(reversed(nearest)))
         return reasons
-
-    def _nearest_ahead(self, num_starts: int) -> tuple[JobId, ...]:
-        """Return the last of the running jobs and the first `num_starts` starts, the last one first."""
-        running = [job.job_id for job in self.view.running[-NEAREST:]]
-        first_named = max(num_starts - NEAREST, 0)
-        started = [self.table.job(start.row).job_id for start in self.starts[first_named:num_starts]]
-        nearest = (running + started)[-NEAREST:]
-        return tuple(reversed(nearest))
 
     def _of_running(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
         """Return the reasons of the running jobs among some jobs."""
