@@ -50,6 +50,7 @@ def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 _UNITS = dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs")
 
+# `common.templates.filled` explains the brackets and braces of a sentence. Parts in f-strings have doubled braces.
 _GUARANTEE = "The job has a guarantee by its priority of {priority} (at least 0)"
 _NO_GUARANTEE = "The job has no guarantee by its priority of {priority} (below 0)"
 
@@ -142,11 +143,11 @@ class AntMan(Policy):
         waiting_hosts = [job for job in view.waiting if not _is_guest(job)]
         running_hosts = [job for job in view.running if not _is_guest(job)]
         if not running_hosts:
-            # No end of a job frees whole nodes, so only the first of the jobs that need them can get them.
+            # No end of a job frees further nodes, so jobs that keep some whole nodes could wait for each other forever.
             wide_hosts = [job for job in waiting_hosts if job.num_replicas > view.node_size]
             for job in wide_hosts[1:]:
                 self._release(job.job_id)
-        # A running job on the node may end, and then both waiting jobs get GPUs of it.
+        # On a node with a running job, its end frees further GPUs for the waiting jobs.
         busy_nodes: set[int] = set()
         for job in running_hosts:
             busy_nodes |= self._nodes_of(job)

@@ -341,7 +341,8 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
         rows.append(np.array([(kind == one) + (kind == other) for one, other in pairs]))
     most_times = list(left)
     is_integer = 0
-    sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
+    single_kinds = [frozenset((kind,)) for kind in kinds]
+    sets: Sequence[frozenset[int]] = [*single_kinds, frozenset(kinds)]
     times = np.full(len(pairs), float(sum(left)))  # an upper bound, so that each odd set becomes a limit
     while True:
         for packed_set in sets:
