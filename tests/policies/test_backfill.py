@@ -28,8 +28,8 @@ from polluxsim.policies.reserving.conservative import Conservative, Reservations
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.reserving.multifactor import Multifactor, fair_tree
-from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.ledger import Ledger
+from polluxsim.policies.tools.timetable import Timetable
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)

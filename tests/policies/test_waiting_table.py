@@ -9,7 +9,8 @@ import numpy as np
 from polluxsim.checks.driving import run_policy
 from polluxsim.checks.random_worlds import Allowed, random_world
 from polluxsim.policies.tools.gangs import schedule_gangs
-from polluxsim.policies.tools.waiting_table import FallingOrder, RisingOrder, SubmissionOrder, WaitingTable
+from polluxsim.policies.tools.waiting_orders import FallingOrder, RisingOrder, SubmissionOrder
+from polluxsim.policies.tools.waiting_table import WaitingTable
 
 if TYPE_CHECKING:
     from polluxsim.policies.contract.view import ClusterView, Decision

@@ -20,9 +20,9 @@ from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobV
 from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
-from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, fewest_gpus, limits, powers_of_two
 from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, PLACE, needs_a_power_of_two
+from polluxsim.policies.tools.timetable import Timetable
 from polluxsim.workloads.job import Job
 
 

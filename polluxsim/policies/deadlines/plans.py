@@ -12,7 +12,7 @@ from typing import NamedTuple
 from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
-from polluxsim.policies.tools.free_gpus import Timetable
+from polluxsim.policies.tools.timetable import Timetable
 
 # Extra GPU time for each further GPU [s], order of the job, its name, and its GPUs if the wish is granted.
 Wish = tuple[float, int, JobId, int]

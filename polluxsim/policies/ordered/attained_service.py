@@ -1,4 +1,14 @@
-"""Orders by attained service: LAS, the Gittins index, and both forms of Tiresias."""
+"""Orders by attained service: LAS, the Gittins index, and both forms of Tiresias.
+
+Attained service is the GPU time that a job has had. A scheduler that does not know durations gives GPUs first to the
+jobs with the least of it, because most jobs are short. Sources: Gu et al., "Tiresias" (NSDI '19); Gittins (1979).
+
+Invariants: whole jobs get the GPUs that they request, or none; the order changes only when a running job completes a
+quantum or reaches a threshold, so that the policies need not decide at each round.
+
+The trap: attained service is a sum of rounded times. A job that reaches a limit exactly may be a rounding error below
+it, so `quanta` and `view.reaches` allow for this error.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +26,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.instants import slack, sort_key, whole_number
 from polluxsim.common.values import Range
 from polluxsim.common.written import GpuSeconds, takes_settings
-from polluxsim.hardware.placements import JobId
+from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, newcomers, schedule_gangs
@@ -60,10 +70,12 @@ def quanta(view: ClusterView, job: JobView, quantum: float) -> int:
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
     """Return a time before which no running job can complete its quantum [s]."""
-    times_left = (
-        ((quanta(view, job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs
-    )
-    return view.time + min(times_left, default=inf)
+    least_time_left = inf
+    for job in view.jobs:
+        end_of_quantum = (quanta(view, job, quantum) + 1) * quantum
+        time_left = (end_of_quantum - job.attained_service) / job.num_replicas
+        least_time_left = min(least_time_left, time_left)
+    return view.time + least_time_left
 
 
 def gittins_index(services: np.ndarray, attained: float) -> float:
@@ -75,12 +87,15 @@ def gittins_index(services: np.ndarray, attained: float) -> float:
 
     Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
     """
-    remaining = services[np.searchsorted(services, attained, side="right") :] - attained
+    num_shorter = np.searchsorted(services, attained, side="right")
+    remaining = services[num_shorter:] - attained
     if not len(remaining):
         return 0.0
-    done = np.arange(1, len(remaining) + 1)
-    spent = np.cumsum(remaining) + (len(remaining) - done) * remaining
-    return float((done / spent).max())
+    # The largest quotient is at a Δ after which a job completes: so many are done then, and so much is spent on all.
+    num_done = np.arange(1, len(remaining) + 1)
+    num_not_done = len(remaining) - num_done
+    spent = np.cumsum(remaining) + num_not_done * remaining
+    return float((num_done / spent).max())
 
 
 @takes_settings("policy")
@@ -115,6 +130,7 @@ class Gittins(Policy):
         self._learn(view)
         services = np.array(self._services)
 
+        # Many jobs have had equally many quanta.
         @cache
         def index_at(level: int) -> float:
             return gittins_index(services, level * self.quantum)
@@ -145,8 +161,9 @@ class Gittins(Policy):
         self._jobs |= {job.job_id: job for job in newcomers(view, self._jobs)}
         for job_id in view.changes.ended:
             ended = self._jobs.pop(job_id, None)
-            if ended is not None and (needed := ended.attained_service):
-                insort(self._services, needed)
+            # A job that ended without service says nothing about the service that jobs need.
+            if ended is not None and ended.attained_service > 0:
+                insort(self._services, ended.attained_service)
 
 
 @takes_settings("policy")
@@ -173,8 +190,9 @@ class Tiresias(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by submission, then by demotion. A gang that fits may overtake."""
         self._demote(view)
-        first = (job for job in view.jobs if job.job_id not in self._demoted)
-        decision = schedule_gangs(view, chain(first, self._demoted.values()), describe=self._describe)
+        first_queue = (job for job in view.jobs if job.job_id not in self._demoted)
+        order = chain(first_queue, self._demoted.values())
+        decision = schedule_gangs(view, order, describe=self._describe)
         self._expect_demotions(view, decision)
         return replace(decision, valid_until=min(self._due.values(), default=inf))
 
@@ -190,7 +208,8 @@ class Tiresias(Policy):
         """Move jobs at the threshold to the second queue, and forget jobs that ended."""
         for job in newcomers(view, self._jobs):
             self._jobs[job.job_id] = job
-            if self._is_at_threshold(view, job):  # under another policy, before a fork
+            # A new job has attained service if another policy ran it before a fork.
+            if self._is_at_threshold(view, job):
                 self._demoted[job.job_id] = job
         for job_id in view.changes.ended:
             for by_job in (self._jobs, self._demoted, self._due):
@@ -200,7 +219,8 @@ class Tiresias(Policy):
             if self._is_at_threshold(view, job):
                 self._demoted[job.job_id] = job
                 del self._due[job.job_id]
-            else:  # it was without GPUs for a time, for example after a failure
+            else:
+                # The job was without GPUs for a time, for example after a failure.
                 self._due[job.job_id] = self._due_time(view, job)
 
     def _expect_demotions(self, view: ClusterView, decision: Decision) -> None:
@@ -245,10 +265,12 @@ class TiresiasL(Policy):
     _limits: Sequence[float] = field(init=False, repr=False)  # limit of each queue; infinite for the last [GPU s]
 
     def __post_init__(self) -> None:
-        every = [0, *self.queue_limits, inf]
-        if not all(isinstance(limit, int | float) for limit in every) or not all(a < b for a, b in pairwise(every)):
-            raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, must be rising numbers > 0")
-        self._limits = every[1:]
+        # Between 0 and infinity, the limits are rising numbers above 0 if each is larger than the one before.
+        bounds = [0, *self.queue_limits, inf]
+        are_numbers = all(isinstance(bound, int | float) for bound in bounds)
+        if not are_numbers or not all(lower < upper for lower, upper in pairwise(bounds)):
+            raise InvalidConfigError(f"policy.queue_limits is {bounds[1:-1]}, must be rising numbers > 0")
+        self._limits = bounds[1:]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, queue by queue. A gang that fits may overtake."""
@@ -258,18 +280,21 @@ class TiresiasL(Policy):
             self._demote(view, job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
-        staying = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
-        placements = staying | dict(decision.allocation)
+        placements: dict[JobId, Placement] = {}
+        if decision.others_keep:
+            placements = {job.job_id: job.placement for job in view.running}
+        placements |= decision.allocation
         running = [job_id for job_id in self._queue_of if placements.get(job_id)]
-        # Running jobs stay ahead of waiting jobs in their queues.
+        # Running jobs stay ahead of waiting jobs in their queues. A mapping keeps the place of the first key.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
-        until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
-        return replace(decision, valid_until=view.time + until)
+        times_left = [self._time_left(self._jobs[job_id]) for job_id in running]
+        return replace(decision, valid_until=view.time + min(times_left, default=inf))
 
     def _update_jobs(self, view: ClusterView) -> None:
         """Put new jobs at the end of the first queue, or of a later one after a fork, and forget jobs that ended."""
         for job in newcomers(view, self._jobs):
-            self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(view, job)
+            self._jobs[job.job_id] = job
+            self._queue_of[job.job_id] = self._queue_at(view, job)
             self._entered[job.job_id] = view.time if self._queue_of[job.job_id] else job.submit_time
         for job_id in view.changes.ended:
             for by_job in (self._jobs, self._queue_of, self._entered):
@@ -279,22 +304,31 @@ class TiresiasL(Policy):
         """Move a job at the limit of its queue to the end of a later queue."""
         queue = self._queue_at(view, job)
         if queue > self._queue_of[job.job_id]:
+            # Deleted first, so that the job comes last.
             del self._queue_of[job.job_id]
             self._queue_of[job.job_id] = queue
             self._entered[job.job_id] = view.time
 
     def _queue_at(self, view: ClusterView, job: JobView) -> int:
         """Return the index of the first queue whose limit a job has not reached."""
-        gpus, service = job.num_replicas, job.attained_service
-        return next(index for index, limit in enumerate(self._limits) if not view.reaches(service, limit, gpus))
+        service = job.attained_service
+        queue = 0
+        # The loop ends at the last queue, whose limit is infinite.
+        while view.reaches(service, self._limits[queue], job.num_replicas):
+            queue += 1
+        return queue
 
     def _time_left(self, job: JobView) -> float:
         """Return the time that a job can run until it is demoted [s]."""
-        return (self._limits[self._queue_of[job.job_id]] - job.attained_service) / job.num_replicas
+        limit = self._limits[self._queue_of[job.job_id]]
+        return (limit - job.attained_service) / job.num_replicas
 
     def _describe(self, job: JobView) -> dict[str, float]:
         """Return the numbers of the reason of a job."""
         queue = self._queue_of[job.job_id]
-        limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
-        numbers = {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
-        return {**numbers, "queue_entered": self._entered[job.job_id]}
+        numbers = {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service}
+        numbers["queue_entered"] = self._entered[job.job_id]
+        # The sentence of a job in the last queue names no limit.
+        if self._limits[queue] < inf:
+            numbers["queue_threshold"] = self._limits[queue]
+        return numbers

@@ -1,4 +1,14 @@
-"""The classic orders of a queue: by submission, duration, remaining time, deadline or priority."""
+"""The classic orders of a queue: by submission, duration, remaining time, deadline or priority.
+
+Each policy gives GPUs to whole jobs in its order. The policies that never preempt keep their running jobs first and use
+a table of the waiting jobs; the others sort all jobs (`gangs_by`).
+
+Invariants: a job gets all GPUs that it requests, or none; jobs that are equal in an order stay in order of submission,
+also if their keys differ by rounding (`sort_key`).
+
+The trap: `Srtf`, `Srsf` and `ShortestJobFirst` know the true durations, which no scheduler of a real cluster knows.
+They are bounds for other policies.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +31,8 @@ from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, newcomers
 from polluxsim.policies.tools.starting import start_gangs
-from polluxsim.policies.tools.waiting_table import FallingOrder, SubmissionOrder, WaitingTable
+from polluxsim.policies.tools.waiting_orders import FallingOrder, SubmissionOrder
+from polluxsim.policies.tools.waiting_table import WaitingTable
 from polluxsim.workloads.job import Job
 
 
@@ -104,10 +115,12 @@ class ShortestJobFirst(Policy):
         """Keep running jobs, and start waiting jobs in order of duration."""
         table = self._table
         table.update(view)
-        if view.changes.nodes:  # remaining times depend on the sizes of the nodes that are up
+        # Remaining times depend on the sizes of the nodes that are up.
+        if view.changes.nodes:
             table.forget_values()
         unknown = table.waits & np.isnan(table.value)
         for row in unknown.nonzero()[0].tolist():
+            # Negative, because the order is by falling values.
             table.value[row] = -remaining_time(table.job(row))
         order = FallingOrder(table, lambda: table.value)
         keeps_running = {"keeps_running": 1.0} if view.running else {}
@@ -171,20 +184,29 @@ class QuasiShortestService(Policy):
     def _learn(self, job: JobView) -> None:
         """Update the means with the time for which a job held its GPUs."""
         time = job.attained_service / job.num_replicas
-        for group in _groups_of(job) if time else ():
-            before = self._means.get(group, time)
-            self._means[group] = before + self.forgetting * (time - before)
+        # A job that ended without GPUs says nothing about run times.
+        if time == 0:
+            return
+        for group in _groups_of(job):
+            mean_before = self._means.get(group, time)
+            self._means[group] = mean_before + self.forgetting * (time - mean_before)
 
     def _expected(self, job: JobView) -> float:
-        """Return the expected run time of a job [s]."""
-        return next((self._means[group] for group in _groups_of(job) if group in self._means), 0.0)
+        """Return the expected run time of a job [s]; 0 if no job has ended yet."""
+        for group in _groups_of(job):
+            if group in self._means:
+                return self._means[group]
+        return 0.0
 
 
 def _groups_of(job: JobView) -> tuple[Hashable, ...]:
     """Return the groups of jobs that predict the run time of a job, the most similar group first."""
+    all_jobs = ()
+    by_size = (job.user, "GPUs", job.num_replicas), ("GPUs", job.num_replicas), all_jobs
     name = _job_name(job)
-    by_name = () if name is None else ((job.user, "name", name),)
-    return *by_name, (job.user, "GPUs", job.num_replicas), ("GPUs", job.num_replicas), ()
+    if name is None:
+        return by_size
+    return (job.user, "name", name), *by_size
 
 
 # Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has no separator.
@@ -267,6 +289,7 @@ class Priority(Policy):
         self._since = {job_id: since for job_id, since in self._since.items() if job_id in running}
         protected = {name for name, since in self._since.items() if not view.has_come(since + self.min_run_time)}
 
+        # False comes before True: protected jobs first, and running jobs before waiting jobs of equal priority.
         def rank(job: JobView) -> tuple[bool, float, bool]:
             return job.job_id not in protected, -job.priority, job.job_id not in running
 
@@ -277,7 +300,12 @@ class Priority(Policy):
             return numbers
 
         decision = gangs_by(view, rank, describe)
-        started = [name for name, placement in decision.allocation.items() if placement and name not in running]
-        self._since |= dict.fromkeys(started, view.time)
-        ends = [self._since[name] + self.min_run_time for name in (*protected, *started)]
-        return replace(decision, valid_until=min(decision.valid_until, *ends, inf))
+        valid_until = decision.valid_until
+        for name in protected:
+            valid_until = min(valid_until, self._since[name] + self.min_run_time)
+        for name, placement in decision.allocation.items():
+            if placement and name not in running:
+                self._since[name] = view.time
+                valid_until = min(valid_until, view.time + self.min_run_time)
+        # At the end of its minimum, a job may be preempted.
+        return replace(decision, valid_until=valid_until)

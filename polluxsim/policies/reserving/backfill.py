@@ -31,7 +31,8 @@ from polluxsim.policies.tools.reason_kinds import (
     waits_on_another_type,
 )
 from polluxsim.policies.tools.starting import Start, free_before
-from polluxsim.policies.tools.waiting_table import Fitting, Mask, Order, WaitingTable
+from polluxsim.policies.tools.waiting_orders import Order
+from polluxsim.policies.tools.waiting_table import Fitting, Mask, WaitingTable
 
 RESERVED = ReasonKind(
     "reserved",

@@ -17,11 +17,12 @@ from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobV
 from polluxsim.policies.reserving.easy import Backfill
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.reserving.node_timetable import NodeTimetable
-from polluxsim.policies.tools.free_gpus import FreeGpus, Timetable
+from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import may_all_fit, start_all
 from polluxsim.policies.tools.held_by_limit import HeldByLimit, Stop
 from polluxsim.policies.tools.reason_kinds import LEFT, NOT_TOGETHER, RESERVED_TIME, RESERVING_UNITS, RUNS_ON
+from polluxsim.policies.tools.timetable import Timetable
 
 
 class Reservation(NamedTuple):

@@ -16,7 +16,8 @@ from polluxsim.policies.contract.settings import overestimate_without_effect
 from polluxsim.policies.contract.view import ClusterView, Decision, Traits
 from polluxsim.policies.reserving.backfill import backfilled
 from polluxsim.policies.reserving.limits import Limits
-from polluxsim.policies.tools.waiting_table import SubmissionOrder, WaitingTable
+from polluxsim.policies.tools.waiting_orders import SubmissionOrder
+from polluxsim.policies.tools.waiting_table import WaitingTable
 from polluxsim.workloads.job import Job
 
 

@@ -22,7 +22,8 @@ from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
 from polluxsim.policies.tools.pools import ByType
 from polluxsim.policies.tools.starting import started_by
-from polluxsim.policies.tools.waiting_table import FallingOrder, Floats, WaitingTable
+from polluxsim.policies.tools.waiting_orders import FallingOrder
+from polluxsim.policies.tools.waiting_table import Floats, WaitingTable
 from polluxsim.workloads.job import Job
 
 

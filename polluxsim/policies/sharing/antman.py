@@ -1,4 +1,14 @@
-"""AntMan: jobs with a guarantee run as if they were alone, and other jobs use the idle time of their GPUs."""
+"""AntMan: jobs with a guarantee run as if they were alone, and other jobs use the idle time of their GPUs.
+
+Source: Xiao et al., "AntMan" (OSDI '20), in the version of the simulator of Muri (SIGCOMM '22). A job with a priority
+of 0 or more has a guarantee and is the host of its GPUs; any other job is a guest on the GPUs that it gets.
+
+Invariants: each GPU has at most one host and one guest; no job is preempted; a host that waits keeps the GPUs that it
+has, so that later jobs cannot starve it.
+
+The trap: two hosts that keep GPUs may wait for each other forever. `_resolve_deadlocks` takes the GPUs of the later
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import Gpu, Gpus, JobId
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.models.stages import goes_beside
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
@@ -28,17 +38,19 @@ def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     The policy keeps GPUs for several jobs, and lets a job wait on the node where it keeps GPUs.
     """
     keeps_some = 0 < reason.numbers.get("gpus", 0) < job.num_replicas
-    gpus_of_guests = 0.0
+    gpus_of_others = 0.0  # idle GPUs that the policy keeps for other jobs
     for other in seen.jobs:
         waits = other is not job and seen.waits(other)
         if waits and other.reason is not None and other.reason.kind.name == KEEPS_GPUS.name:
-            gpus_of_guests += other.reason.numbers.get("gpus", 0)
-    has_too_few = job.num_replicas > min(seen.most_free, sum(seen.free.values()) - gpus_of_guests)
+            gpus_of_others += other.reason.numbers.get("gpus", 0)
+    gpus_left = sum(seen.free.values()) - gpus_of_others
+    has_too_few = job.num_replicas > min(seen.most_free, gpus_left)
     return has_too_few or keeps_some or seen.another_does_not_fit(job)
 
 
 _UNITS = dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs")
 
+# `common.templates.filled` explains the brackets and braces of a sentence. Parts in f-strings have doubled braces.
 _GUARANTEE = "The job has a guarantee by its priority of {priority} (at least 0)"
 _NO_GUARANTEE = "The job has no guarantee by its priority of {priority} (below 0)"
 
@@ -100,7 +112,9 @@ class AntMan(Policy):
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if priorities have no effect."""
-        if not jobs or len({_is_guest(job) for job in jobs}) > 1:
+        num_guests = sum(_is_guest(job) for job in jobs)
+        has_both = 0 < num_guests < len(jobs)
+        if not jobs or has_both:
             return []
         return ["all jobs have a priority of 0 or more, or all have less: none runs beside another on the same GPUs"]
 
@@ -111,10 +125,11 @@ class AntMan(Policy):
         gpus = self._usable(view)
         started: dict[JobId, Gpus] = {}
         self._resolve_deadlocks(view)
+        # Jobs with a guarantee come first; the sort is stable, so each kind is in order of submission.
         for job in sorted(view.waiting, key=_is_guest):
-            found_gpus = self._found(view, gpus, job)
-            if len(found_gpus) == job.num_replicas:
-                started[job.job_id] = found_gpus
+            gpus_of_job = self._keep(view, gpus, job)
+            if len(gpus_of_job) == job.num_replicas:
+                started[job.job_id] = gpus_of_job
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
             jobs_by_name = {job.job_id: job for job in view.jobs}
@@ -125,55 +140,77 @@ class AntMan(Policy):
 
     def _resolve_deadlocks(self, view: ClusterView) -> None:
         """Release the GPUs of guaranteed jobs that can only wait for GPUs that an earlier guaranteed job keeps."""
-        waiting = [job for job in view.waiting if not _is_guest(job)]
-        busy = {gpu[0] for job in view.running if not _is_guest(job) for gpu in self._gpus.get(job.job_id, ())}
-        if all(map(_is_guest, view.running)):
-            for job in [job for job in waiting if job.num_replicas > view.node_size][1:]:
+        waiting_hosts = [job for job in view.waiting if not _is_guest(job)]
+        running_hosts = [job for job in view.running if not _is_guest(job)]
+        if not running_hosts:
+            # No end of a job frees further nodes, so jobs that keep some whole nodes could wait for each other forever.
+            wide_hosts = [job for job in waiting_hosts if job.num_replicas > view.node_size]
+            for job in wide_hosts[1:]:
                 self._release(job.job_id)
+        # On a node with a running job, its end frees further GPUs for the waiting jobs.
+        busy_nodes: set[int] = set()
+        for job in running_hosts:
+            busy_nodes |= self._nodes_of(job)
         kept_nodes: set[int] = set()
-        for job in waiting:
-            nodes = {gpu[0] for gpu in self._gpus.get(job.job_id, ())} - busy
+        for job in waiting_hosts:
+            nodes = self._nodes_of(job) - busy_nodes
             if nodes & kept_nodes:
                 self._release(job.job_id)
             else:
                 kept_nodes |= nodes
+
+    def _nodes_of(self, job: JobView) -> set[int]:
+        """Return the nodes of the GPUs of a job, kept for it or in use."""
+        return {node for node, _ in self._gpus.get(job.job_id, ())}
 
     def _usable(self, view: ClusterView) -> list[Gpu]:
         """Return all GPUs except those of jobs that ran before the first decision."""
         gpus = all_gpus(view)
         for job in view.running:
             if job.job_id not in self._gpus and job.job_id not in self._others:
-                taken = set(chain(*self._others.values(), *view.sharing.held.values()))
-                free = [gpu for gpu in gpus if gpu not in taken]
-                gpus_of_nodes = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
-                self._others[job.job_id] = view.sharing.held.get(job.job_id) or tuple(chain(*gpus_of_nodes))
+                self._others[job.job_id] = view.sharing.held.get(job.job_id) or self._numbered(
+                    view, gpus, job.placement
+                )
         taken = set(chain(*self._others.values()))
         return [gpu for gpu in gpus if gpu not in taken]
+
+    def _numbered(self, view: ClusterView, gpus: Sequence[Gpu], placement: Placement) -> Gpus:
+        """Return GPUs by number for a placement that states how many GPUs of each node a job has."""
+        taken = set(chain(*self._others.values(), *view.sharing.held.values()))
+        numbered: list[Gpu] = []
+        for node, count in placement:
+            free_on_node = [gpu for gpu in gpus if gpu[0] == node and gpu not in taken]
+            numbered += free_on_node[:count]
+        return tuple(numbered)
 
     def _reason(self, view: ClusterView, job: JobView, gpus: Sequence[Gpu]) -> Reason:
         """Return the reason for the share of a job in some GPUs, with the jobs on the same GPUs."""
         if job.job_id in self._others:
             return Reason(RUNS_ON, {})
-        mine = self._gpus.get(job.job_id, ())
-        guest = _is_guest(job)
-        other_side = self._hosts if guest else self._guests
-        neighbours = tuple(dict.fromkeys(other_side[gpu].job_id for gpu in mine if gpu in other_side))
-        if len(mine) == job.num_replicas:
-            numbers = {"gpus": float(len(mine)), "priority": job.priority}
-            return Reason(BESIDE_GUARANTEED if guest else GUARANTEED, numbers, neighbours)
+        own_gpus = self._gpus.get(job.job_id, ())
+        is_guest = _is_guest(job)
+        if len(own_gpus) == job.num_replicas:
+            beside = self._hosts if is_guest else self._guests
+            neighbours = dict.fromkeys(beside[gpu].job_id for gpu in own_gpus if gpu in beside)
+            numbers = {"gpus": float(len(own_gpus)), "priority": job.priority}
+            return Reason(BESIDE_GUARANTEED if is_guest else GUARANTEED, numbers, tuple(neighbours))
         needed = {"gpus_needed": float(job.num_replicas), "priority": job.priority}
-        if guest:
+        if is_guest:
             without_guest = [gpu for gpu in gpus if gpu not in self._guests]
-            usable = float(len(self._beside_hosts(without_guest, job)))
-            return Reason(NO_ROOM_BESIDE, {**needed, "gpus_left": float(len(without_guest)), "gpus_usable": usable})
-        on_nodes = {node: len(open_gpus) for node, open_gpus in self._open(gpus, job, mine).items()}
-        if job.num_replicas > view.node_size:
-            on_nodes = {node: count for node, count in on_nodes.items() if count == view.gpus_per_node[node]}
+            num_usable = len(self._beside_hosts(without_guest, job))
+            left = {"gpus_left": float(len(without_guest)), "gpus_usable": float(num_usable)}
+            return Reason(NO_ROOM_BESIDE, {**needed, **left})
+        needs_whole_nodes = job.num_replicas > view.node_size
+        open_on_node: list[int] = []
+        for node, open_gpus in self._open(gpus, job, own_gpus).items():
+            is_whole = len(open_gpus) == view.gpus_per_node[node]
+            if is_whole or not needs_whole_nodes:
+                open_on_node.append(len(open_gpus))
         room = {
-            "gpus": float(len(mine)),
-            "whole_nodes": float(job.num_replicas > view.node_size),
-            "gpus_left": float(sum(on_nodes.values())),
-            "most_on_node": float(max(on_nodes.values(), default=0)),
+            "gpus": float(len(own_gpus)),
+            "whole_nodes": float(needs_whole_nodes),
+            "gpus_left": float(sum(open_on_node)),
+            "most_on_node": float(max(open_on_node, default=0)),
         }
         return Reason(KEEPS_GPUS, {**needed, **room})
 
@@ -182,20 +219,26 @@ class AntMan(Policy):
         self._others.pop(job_id, None)
         for gpu in self._gpus.pop(job_id, ()):
             for users in (self._hosts, self._guests):
+                # The other job on the GPU stays.
                 if gpu in users and users[gpu].job_id == job_id:
                     del users[gpu]
 
-    def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs that a job keeps: all, some or none."""
+    def _keep(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Keep GPUs for a waiting job, in place of those that it kept before; return them: all, some or none."""
         users = self._guests if _is_guest(job) else self._hosts
         present_gpus = self._gpus.get(job.job_id, ())
-        if len(users) == len(gpus) and not present_gpus:
+        # Without this, each of many waiting jobs would search all GPUs of a full cluster.
+        is_full = len(users) == len(gpus)
+        if is_full and not present_gpus:
             return ()
         self._release(job.job_id)
-        gpus_found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, present_gpus)
-        self._gpus[job.job_id] = gpus_found
-        users |= dict.fromkeys(gpus_found, job)
-        return gpus_found
+        if _is_guest(job):
+            new_gpus = self._least_loaded(gpus, job)
+        else:
+            new_gpus = self._kept(view, gpus, job, present_gpus)
+        self._gpus[job.job_id] = new_gpus
+        users |= dict.fromkeys(new_gpus, job)
+        return new_gpus
 
     def _open(self, gpus: Sequence[Gpu], job: JobView, own: Gpus = ()) -> Mapping[int, list[Gpu]]:
         """Return the GPUs of each node that a job with a guarantee could use, among them its own ones."""
@@ -214,17 +257,26 @@ class AntMan(Policy):
 
     def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
         """Return the GPUs that a job with a guarantee keeps from now on: all GPUs that it needs, or fewer."""
-        free = self._open(gpus, job)
+        open_on_node = self._open(gpus, job)
         if job.num_replicas > view.node_size:
-            whole = (
-                gpus_of_node for node, gpus_of_node in free.items() if len(gpus_of_node) == view.gpus_per_node[node]
-            )
-            return tuple(gpu for gpus_of_node in whole for gpu in gpus_of_node)[: job.num_replicas]
-        large = {
-            node: gpus_of_node for node, gpus_of_node in free.items() if view.gpus_per_node[node] >= job.num_replicas
+            gpus_of_whole_nodes: list[Gpu] = []
+            for node, gpus_of_node in open_on_node.items():
+                if len(gpus_of_node) == view.gpus_per_node[node]:
+                    gpus_of_whole_nodes += gpus_of_node
+            return tuple(gpus_of_whole_nodes[: job.num_replicas])
+        # A smaller node could never run the job.
+        on_large_node = {
+            node: gpus_of_node
+            for node, gpus_of_node in open_on_node.items()
+            if view.gpus_per_node[node] >= job.num_replicas
         }
-        on_present_node = large.get(before[0][0]) if before else None
-        return tuple((on_present_node or _first_with(large, job.num_replicas))[: job.num_replicas])
+        chosen: Sequence[Gpu] = ()
+        if before:
+            present_node = before[0][0]
+            chosen = on_large_node.get(present_node, ())
+        if not chosen:
+            chosen = _first_with(on_large_node, job.num_replicas)
+        return tuple(chosen[: job.num_replicas])
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
         """Return the GPUs for a job without a guarantee, those with the least load first; none if there are too few."""
@@ -235,12 +287,17 @@ class AntMan(Policy):
             host = hosts.get(gpu)
             if host is None:
                 return 0
-            return 2 if len(self._gpus[host.job_id]) == host.num_replicas else 1
+            has_all_gpus = len(self._gpus[host.job_id]) == host.num_replicas
+            return 2 if has_all_gpus else 1
 
-        usable = [gpu for gpu in gpus if gpu not in self._guests]
-        if len(usable) >= job.num_replicas:
-            usable = self._beside_hosts(usable, job)
-        return tuple(sorted(usable, key=load)[: job.num_replicas]) if len(usable) >= job.num_replicas else ()
+        without_guest = [gpu for gpu in gpus if gpu not in self._guests]
+        # The check of each host takes time, and is not needed if the GPUs are too few anyway.
+        if len(without_guest) < job.num_replicas:
+            return ()
+        usable = self._beside_hosts(without_guest, job)
+        if len(usable) < job.num_replicas:
+            return ()
+        return tuple(sorted(usable, key=load)[: job.num_replicas])
 
 
 def _is_guest(job: JobView | Job) -> bool:
@@ -250,5 +307,7 @@ def _is_guest(job: JobView | Job) -> bool:
 
 def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:
     """Return the GPUs of the first node with enough GPUs, or of the node with the most GPUs."""
-    enough = next((gpus for gpus in free.values() if len(gpus) >= wanted), None)
-    return max(free.values(), key=len, default=()) if enough is None else enough
+    for gpus in free.values():
+        if len(gpus) >= wanted:
+            return gpus
+    return max(free.values(), key=len, default=())

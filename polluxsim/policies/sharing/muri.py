@@ -1,4 +1,19 @@
-"""Muri: jobs that need different resources share their GPUs, stage by stage."""
+"""Muri: jobs that need different resources share their GPUs, stage by stage.
+
+Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator. A step
+of a job has a stage on storage and CPUs, one on GPUs, and one on the network. Jobs of a pack take turns on the
+resources, so that each resource is used while the other jobs are in other stages. At each arrival and end:
+
+1. `_candidates` takes the first jobs that would fill the cluster in packs of four.
+2. `_merged` merges them into packs until they fit. In each step it matches packs in pairs with the greatest sum of
+   weights (`matched`), where the weight of a pair says how fully it uses its resources.
+3. Packs that would be slower than their jobs in turn are split, and packs start in the order of their first jobs.
+
+Invariants: the jobs of a pack request equally many GPUs; a job whose stages are unknown shares with no job.
+
+The trap: a matching of packs one by one would need a variable for each pair of packs. Packs with the same stages are
+equal, so the integer programme in `_times` only counts the pairs of each two kinds.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +36,49 @@ from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
 from polluxsim.policies.ordered.classic import remaining_service
 from polluxsim.policies.tools.free_gpus import place_packs
+from polluxsim.policies.tools.gang_places import by_preference
 from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.reason_kinds import LEFT, ORDER_UNITS, PLACE, another_does_not_fit
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
-Kind: TypeAlias = tuple[Stages, ...]  # the key of equal packs: the stages of their jobs, sorted
-TOLERANCE = 1e-6  # smaller distances from a whole number are rounding errors
+# The key of equal packs: the stages of their jobs, sorted.
+Kind: TypeAlias = tuple[Stages, ...]
+
+# Smaller distances from a whole number are rounding errors.
+TOLERANCE = 1e-6
+
+_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type"), "GPUs")}
+
+_NONE_UP = "No node[left_type? of any type that it can use] is available now, so it waits."
+"""Sentence on a job while all nodes that it can use are down."""
+
+# `tools.reason_kinds` explains the brackets and braces, and has the parts in capitals.
+IN_PACK = ReasonKind(
+    "in-pack",
+    f"{PLACE} When its turn comes, {LEFT}, and it gets {{gpus:GPU}}[, which it shares with {{others}}, because "
+    "together these jobs use the resources of their nodes most fully].",
+    _UNITS,
+    "A job runs, alone or in a pack with other jobs.",
+)
+PACK_WAITS = ReasonKind(
+    "pack-waits",
+    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. [gpus_up=0?{_NONE_UP}"
+    f"|After the packs ahead of it, {LEFT}.]",
+    _UNITS,
+    "A pack does not fit on the GPUs that are left.",
+)
+BEYOND_PACKS = ReasonKind(
+    "beyond-packs",
+    f"{PLACE} [gpus_up=0?It needs {{gpus_needed:GPU}}. {_NONE_UP}"
+    "|The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
+    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. "
+    f"After the jobs ahead of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it "
+    "waits.]",
+    _UNITS,
+    "A job comes after those that would fill the cluster in packs of four.",
+    excuses_waiting=another_does_not_fit,
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +102,10 @@ class Pack:
     @property
     def is_slower_than_in_turn(self) -> bool:
         """Return whether the jobs of the pack would complete sooner one after the other."""
-        return len(self.jobs) > 1 and interleaved(self.kind) > sum(stages.step for stages in self.kind)
+        if len(self.jobs) == 1:
+            return False
+        time_in_turn = sum(stages.step for stages in self.kind)
+        return interleaved(self.kind) > time_in_turn
 
     def merged_with(self, other: Pack) -> Pack:
         """Return the pack of the jobs of both packs."""
@@ -60,6 +114,7 @@ class Pack:
 
     def singles(self) -> list[Pack]:
         """Return a pack for each job."""
+        # Ranks from that of the pack on, so that its jobs stay together, and in order, among other packs.
         return [replace(self, jobs=(job,), rank=self.rank + index) for index, job in enumerate(self.jobs)]
 
 
@@ -98,72 +153,54 @@ class Muri(AtEvents):
             return remaining_service(job) if self.knows_durations else job.attained_service
 
         order = sorted(view.jobs, key=lambda job: sort_key(service(job), view.time))
-        gpus = {name: view.gpus_of(name) for name in view.types}
-        candidates, left_at_turn = _candidates(view, order, gpus)
-        packs = [
-            pack for name, candidates_of_type in candidates.items() for pack in _merged(candidates_of_type, gpus[name])
-        ]
-        if self.falls_apart:
-            packs = [part for pack in packs for part in (pack.singles() if pack.is_slower_than_in_turn else [pack])]
-        gpus_left = dict(gpus)
-        chosen = list[Pack]()
+        num_gpus = {name: view.gpus_of(name) for name in view.types}
+        candidates, left_at_turn = _candidates(view, order, num_gpus)
+        packs: list[Pack] = []
+        for name, candidates_of_type in candidates.items():
+            for pack in _merged(candidates_of_type, num_gpus[name]):
+                if self.falls_apart and pack.is_slower_than_in_turn:
+                    packs.extend(pack.singles())
+                else:
+                    packs.append(pack)
+        gpus_left = dict(num_gpus)
+        chosen: list[Pack] = []
         for pack in sorted(packs, key=lambda pack: pack.rank):
-            left_at_turn |= dict.fromkeys((job.job_id for job in pack.jobs), (pack.gpu_type, gpus_left[pack.gpu_type]))
-            if pack.gpus <= gpus_left[pack.gpu_type]:
+            gpus_left_now = gpus_left[pack.gpu_type]
+            for job in pack.jobs:
+                left_at_turn[job.job_id] = (pack.gpu_type, gpus_left_now)
+            if pack.gpus <= gpus_left_now:
                 gpus_left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
         shared = place_packs(view, {pack.jobs: pack.gpu_type for pack in chosen})
-        figure = "remaining_service" if self.knows_durations else "attained_service"
+        name_of_service = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-            keys: dict[JobId, dict[str, float]] = {}
-            for rank, job in enumerate(order, 1):
-                known = float(job.stages is not None)
-                keys[job.job_id] = {"position": float(rank), figure: service(job), "submission_next": 1.0}
-                keys[job.job_id]["stages_known"] = known
-            pack_of = {job.job_id: pack for pack in packs for job in pack.jobs}
-            for job in view.jobs:
-                gpu_type, left = left_at_turn[job.job_id]
-                keys[job.job_id] |= {"gpus_needed": job.num_replicas, "gpus_left": left}
-                if not any(gpus[name] for name in job.speeds):
-                    keys[job.job_id]["gpus_up"] = 0
-                if len(gpus) > 1:
-                    keys[job.job_id][f"left_type {gpu_type}"] = left
-            return {name: _reason(name, keys[name], pack_of.get(name), has_gpus=name in shared) for name in jobs}
+            pack_of: dict[JobId, Pack] = {}
+            for pack in packs:
+                pack_of |= dict.fromkeys((job.job_id for job in pack.jobs), pack)
+            asked = set(jobs)
+            reasons: dict[JobId, Reason] = {}
+            for position, job in enumerate(order, start=1):
+                job_id = job.job_id
+                if job_id not in asked:
+                    continue
+                gpu_type, gpus_left_at_turn = left_at_turn[job_id]
+                numbers = {
+                    "position": float(position),
+                    name_of_service: service(job),
+                    "submission_next": 1.0,
+                    "stages_known": float(job.stages is not None),
+                    "gpus_needed": job.num_replicas,
+                    "gpus_left": gpus_left_at_turn,
+                }
+                if not any(num_gpus[name] for name in job.speeds):
+                    numbers["gpus_up"] = 0.0
+                if len(num_gpus) > 1:
+                    numbers[f"left_type {gpu_type}"] = gpus_left_at_turn
+                reasons[job_id] = _reason(job_id, numbers, pack_of.get(job_id), has_gpus=job_id in shared)
+            return {job_id: reasons[job_id] for job_id in jobs}
 
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
-
-
-_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type"), "GPUs")}
-
-_NONE_UP = "No node[left_type? of any type that it can use] is available now, so it waits."
-"""Sentence on a job while all nodes that it can use are down."""
-
-IN_PACK = ReasonKind(
-    "in-pack",
-    f"{PLACE} When its turn comes, {LEFT}, and it gets {{gpus:GPU}}[, which it shares with {{others}}, because "
-    "together these jobs use the resources of their nodes most fully].",
-    _UNITS,
-    "A job runs, alone or in a pack with other jobs.",
-)
-PACK_WAITS = ReasonKind(
-    "pack-waits",
-    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. [gpus_up=0?{_NONE_UP}"
-    f"|After the packs ahead of it, {LEFT}.]",
-    _UNITS,
-    "A pack does not fit on the GPUs that are left.",
-)
-BEYOND_PACKS = ReasonKind(
-    "beyond-packs",
-    f"{PLACE} [gpus_up=0?It needs {{gpus_needed:GPU}}. {_NONE_UP}"
-    "|The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
-    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. "
-    f"After the jobs ahead of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it "
-    "waits.]",
-    _UNITS,
-    "A job comes after those that would fill the cluster in packs of four.",
-    excuses_waiting=another_does_not_fit,
-)
 
 
 def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
@@ -185,37 +222,43 @@ def _candidates(
     value is the type with the most GPUs left at the turn of each job, and these GPUs.
     """
     gpus_left = dict(gpus)
+    # How many more jobs the last pack of a type and a number of GPUs can take.
     room = Counter[tuple[str, int]]()
     candidates: dict[str, list[Pack]] = {name: [] for name in gpus}
     left_at_turn: dict[JobId, tuple[str, int]] = {}
     for rank, job in enumerate(order):
         size = job.num_replicas
-        present_type = view.type_of(job.placement) if job.placement else None
-        names = sorted(job.speeds, key=lambda name: (name != present_type, -job.speeds[name]))
-        most_left = max(names, key=gpus_left.__getitem__)
+        types = by_preference(view, job)
+        most_left = max(types, key=gpus_left.__getitem__)
         left_at_turn[job.job_id] = (most_left, gpus_left[most_left])
-        fitting = [name for name in names if room[name, size] or size <= gpus_left[name]]
-        if fitting:
-            name = next((name for name in fitting if size <= gpus_left[name]), fitting[0])
-            if not room[name, size]:
-                gpus_left[name] -= size
-                room[name, size] = MOST_JOBS if job.stages is not None else 1
-            room[name, size] -= 1
-            candidates[name].append(Pack((job,), rank, name))
+        with_free_gpus = [name for name in types if size <= gpus_left[name]]
+        with_room = [name for name in types if room[name, size]]
+        if with_free_gpus:
+            gpu_type = with_free_gpus[0]
+        elif with_room:
+            gpu_type = with_room[0]
+        else:
+            continue
+        if not room[gpu_type, size]:
+            gpus_left[gpu_type] -= size
+            # A job whose stages are unknown shares with no job, so its pack has no room for another one.
+            room[gpu_type, size] = MOST_JOBS if job.stages is not None else 1
+        room[gpu_type, size] -= 1
+        candidates[gpu_type].append(Pack((job,), rank, gpu_type))
     return candidates, left_at_turn
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
     """Merge packs until they fit on `capacity` GPUs, in four steps at most. Return them in order of their last jobs."""
-    need = sum(pack.gpus for pack in packs)
+    needed_gpus = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
-        if need <= capacity:
+        if needed_gpus <= capacity:
             break
         merged = dict(enumerate(packs))
         for later, earlier in _partners(packs):
-            if need > capacity:
+            if needed_gpus > capacity:
                 merged[later] = merged.pop(earlier).merged_with(merged[later])
-                need -= merged[later].gpus
+                needed_gpus -= merged[later].gpus
         packs = list(merged.values())
     return packs
 
@@ -226,12 +269,13 @@ def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
     for index, pack in enumerate(packs):
         if pack.kind:
             by_size.setdefault(pack.gpus, []).append(index)
-    pairs = (
-        (indices[one], indices[other])
-        for indices in by_size.values()
-        for one, other in matched([packs[index].kind for index in indices])
-    )
-    return sorted((max(pair), min(pair)) for pair in pairs)
+    pairs: list[tuple[int, int]] = []
+    for indices in by_size.values():
+        for one, other in matched([packs[index].kind for index in indices]):
+            later = max(indices[one], indices[other])
+            earlier = min(indices[one], indices[other])
+            pairs.append((later, earlier))
+    return sorted(pairs)
 
 
 def joined(one: Kind, other: Kind) -> Kind:
@@ -242,7 +286,9 @@ def joined(one: Kind, other: Kind) -> Kind:
 @lru_cache(maxsize=1 << 16)
 def weight(pack: Kind) -> float:
     """Return how fully a pack uses its resources, from 0 to about 1."""
-    return sum(sum(stages[1:]) for stages in pack) / (MOST_JOBS * interleaved(pack))
+    # The first field of `Stages` is the time of a whole step, the others are times on resources.
+    busy_times = [sum(stages[1:]) for stages in pack]
+    return sum(busy_times) / (MOST_JOBS * interleaved(pack))
 
 
 def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
@@ -254,28 +300,38 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     Source: maximum-weight matching in Muri (SIGCOMM '22), which matches single packs; limits of odd sets, Edmonds
     (1965).
     """
+    # In falling order, so that `pop` takes the first pack of a kind first.
     indices: dict[Kind, list[int]] = {}
     for index in reversed(range(len(kinds))):
         indices.setdefault(kinds[index], []).append(index)
     counts = tuple(sorted(Counter(kinds).items()))
-    pairs = [(one, other) for one, other, times in _best_pairs(counts) for _ in range(times)]
-    return [(indices[one].pop(), indices[other].pop()) for one, other in pairs]
+    pairs: list[tuple[int, int]] = []
+    for one, other, times in _best_pairs(counts):
+        for _ in range(times):
+            pairs.append((indices[one].pop(), indices[other].pop()))
+    return pairs
 
 
 @lru_cache(maxsize=1 << 14)
 def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
-    """Return the number of pairs of each two kinds, by the number of packs of each kind."""
-    kinds = range(len(counts))
-    pairs = [
-        (one, other)
-        for one, other in combinations_with_replacement(kinds, 2)
-        if len(counts[one][0]) + len(counts[other][0]) <= MOST_JOBS and (one != other or counts[one][1] > 1)
-    ]
+    """Return two kinds and their number of pairs, for all kinds with a pair, by the number of packs of each kind."""
+    kinds = [kind for kind, _ in counts]
+    num_packs = [number for _, number in counts]
+    pairs: list[tuple[int, int]] = []  # of indices of kinds
+    gains: list[float] = []
+    for one, other in combinations_with_replacement(range(len(kinds)), 2):
+        is_too_large = len(kinds[one]) + len(kinds[other]) > MOST_JOBS
+        has_no_partner = one == other and num_packs[one] == 1
+        if not is_too_large and not has_no_partner:
+            pairs.append((one, other))
+            gains.append(weight(joined(kinds[one], kinds[other])))
     if not pairs:
         return []
-    gain = np.array([weight(joined(counts[one][0], counts[other][0])) for one, other in pairs])
-    times = _times(pairs, gain, [number for _, number in counts])
-    return [(counts[a][0], counts[b][0], int(n)) for (a, b), n in zip(pairs, times, strict=True) if n]
+    best_pairs: list[tuple[Kind, Kind, int]] = []
+    for (one, other), times in zip(pairs, _times(pairs, np.array(gains), num_packs), strict=True):
+        if times:
+            best_pairs.append((kinds[one], kinds[other], int(times)))
+    return best_pairs
 
 
 def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Sequence[int]) -> NDArray[np.float64]:
@@ -288,18 +344,24 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
     kinds = range(len(left))
-    rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
+    rows: list[NDArray[np.int64]] = []
+    for kind in kinds:
+        # A pair of two packs of one kind takes both from that kind.
+        rows.append(np.array([(kind == one) + (kind == other) for one, other in pairs]))
     most_times = list(left)
     is_integer = 0
-    sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
-    times = np.full(len(pairs), float(sum(left)))  # an upper bound
+    single_kinds = [frozenset((kind,)) for kind in kinds]
+    sets: Sequence[frozenset[int]] = [*single_kinds, frozenset(kinds)]
+    times = np.full(len(pairs), float(sum(left)))  # an upper bound, so that each odd set becomes a limit
     while True:
         for packed_set in sets:
             row = np.array([packed_set.issuperset(pair) for pair in pairs], int)
-            packs = sum(left[kind] for kind in packed_set)
-            if packs % 2 and row @ times > packs // 2 + TOLERANCE:
+            num_packs = sum(left[kind] for kind in packed_set)
+            most_pairs = num_packs // 2
+            is_odd = num_packs % 2 == 1
+            if is_odd and row @ times > most_pairs + TOLERANCE:
                 rows.append(row)
-                most_times.append(packs // 2)
+                most_times.append(most_pairs)
                 is_integer = 0
         limits = LinearConstraint(np.array(rows), ub=np.array(most_times))
         options = {"mip_rel_gap": 0.0, "presolve": False}
@@ -312,16 +374,25 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
         if is_integer or np.abs(times - rounded).max() < TOLERANCE:
             return rounded
         sets = _joined_kinds(pairs, times, len(left))
+        # HiGHS branches in the next turn, unless one of these sets becomes a limit.
         is_integer = 1
 
 
 def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
     """Return the connected sets of kinds, by the pairs with fractional counts and by all pairs."""
-    joined: list[frozenset[int]] = []
-    for taken in ([abs(time - round(time)) > TOLERANCE for time in times], [time > TOLERANCE for time in times]):
-        sets = {kind: frozenset((kind,)) for kind in range(kinds)}
-        for one, other in (pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken):
-            both = sets[one] | sets[other]
-            sets |= dict.fromkeys(both, both)
-        joined += sets.values()
-    return tuple(dict.fromkeys(joined))
+    fractional_pairs: list[tuple[int, int]] = []
+    all_pairs: list[tuple[int, int]] = []
+    for pair, number in zip(pairs, times, strict=True):
+        if abs(number - round(number)) > TOLERANCE:
+            fractional_pairs.append(pair)
+        if number > TOLERANCE:
+            all_pairs.append(pair)
+    connected_sets: list[frozenset[int]] = []
+    for joining_pairs in (fractional_pairs, all_pairs):
+        set_of_kind = {kind: frozenset((kind,)) for kind in range(kinds)}
+        for one, other in joining_pairs:
+            both = set_of_kind[one] | set_of_kind[other]
+            set_of_kind |= dict.fromkeys(both, both)
+        connected_sets += set_of_kind.values()
+    # A set stands there once for each of its kinds, and must be a limit once.
+    return tuple(dict.fromkeys(connected_sets))

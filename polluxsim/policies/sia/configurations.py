@@ -1,9 +1,20 @@
-"""The configurations of jobs: GPUs of one type on part of a node or on whole nodes."""
+"""The configurations of jobs: GPUs of one type on part of a node or on whole nodes.
+
+Source: Jayaram Subramanya et al., "Sia" (SOSP '23). `configurations` lists what a job may have, `Matrix` values each
+configuration for each job, and `place` finds nodes for the configurations that the programme of `policy` chose.
+
+Invariants: the worth of the slowest configuration of a job is 1; a job whose configuration stays keeps its GPUs if all
+other jobs fit beside it.
+
+The trap: the worth of a job is NaN where it cannot run, and never 0 there, so that NumPy's functions for NaN find the
+least and the largest worth of the others.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +36,9 @@ class GpuConfiguration(NamedTuple):
     gpus: int
 
     def __str__(self) -> str:
-        name = "GPU" if self.gpus == 1 else "GPUs"
-        return f"{self.gpus} {name}" if self.gpu_type == ANY.name else f"{self.gpus} {self.gpu_type}"
+        if self.gpu_type != ANY.name:
+            return f"{self.gpus} {self.gpu_type}"
+        return "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
 
 
 def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[GpuConfiguration]:
@@ -35,18 +47,23 @@ def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[GpuCo
     All nodes of a type count with the size of its largest nodes. `gangs` contains the smallest number of GPUs of each
     job. Without a configuration of this number, the job would never start. Source: Sia (SOSP '23), §3.2.
     """
-    result = []
+    all_configurations: list[GpuConfiguration] = []
     for gpu_type in view.types:
-        sizes = [view.gpus_per_node[node] for node in view.nodes_of(gpu_type)]
-        size = max(sizes, default=0)
-        if size > 0:
-            whole = sizes.count(size)
-            result += [GpuConfiguration(gpu_type, 1, gpus) for gpus in _parts(size)]
-            result += [GpuConfiguration(gpu_type, nodes, nodes * size) for nodes in range(2, whole + 1)]
-            listed_gpus = {configuration.gpus for configuration in result if configuration.gpu_type == gpu_type}
-            odd = sorted({gpus for gpus in gangs if gpus <= sum(sizes)} - listed_gpus)
-            result += [GpuConfiguration(gpu_type, -(-gpus // size), gpus) for gpus in odd]
-    return result
+        node_sizes = [view.gpus_per_node[node] for node in view.nodes_of(gpu_type)]
+        size = max(node_sizes, default=0)
+        # All nodes of the type may be down.
+        if size == 0:
+            continue
+        nodes_of_count = dict.fromkeys(_parts(size), 1)
+        for num_nodes in range(2, node_sizes.count(size) + 1):
+            nodes_of_count[num_nodes * size] = num_nodes
+        num_gpus = sum(node_sizes)
+        for gpus in sorted(set(gangs)):
+            if gpus <= num_gpus and gpus not in nodes_of_count:
+                nodes_of_count[gpus] = ceil(gpus / size)
+        for gpus, num_nodes in nodes_of_count.items():
+            all_configurations.append(GpuConfiguration(gpu_type, num_nodes, gpus))
+    return all_configurations
 
 
 def _parts(size: int) -> list[int]:
@@ -55,15 +72,16 @@ def _parts(size: int) -> list[int]:
     >>> _parts(6)
     [1, 2, 4, 6]
     """
-    return [2**power for power in range((size - 1).bit_length())] + [size]
+    powers_below = [2**power for power in range((size - 1).bit_length())]
+    return [*powers_below, size]
 
 
 def present_configuration(view: ClusterView, job: JobView, known: Sequence[GpuConfiguration]) -> int | None:
     """Return the index of the present configuration of a job, or None."""
     if not job.placement:
         return None
-    now = GpuConfiguration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
-    return known.index(now) if now in known else None
+    present = GpuConfiguration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
+    return known.index(present) if present in known else None
 
 
 class Matrix:
@@ -91,7 +109,8 @@ class Matrix:
         types = np.array([configuration.gpu_type for configuration in configurations])
         matrix = np.full((len(jobs), len(configurations)), np.nan)
         for row, job in zip(matrix, jobs, strict=True):
-            if job.gang_size is not None:  # it runs on the requested number of GPUs at known speeds
+            if job.gang_size is not None:
+                # A gang runs on the requested number of GPUs only, at speeds that the policy knows.
                 for name, speed in job.speeds.items():
                     row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
             else:
@@ -167,6 +186,7 @@ def _placed(
 
     The jobs in `kept` keep their GPUs. The jobs in `liked` get theirs again if they are free.
     """
+    # A place for each node up to the last one of the type; those of other types have no GPUs.
     free = FreeGpus([sizes.get(node, 0) for node in range(max(sizes) + 1)])
     placements = dict(kept)
     for placement in kept.values():
@@ -175,6 +195,7 @@ def _placed(
     for placement in liked.values():
         likes.update(dict(placement))
     new = [job for job in wanted if job not in kept]
+    # The largest first, because a small job fits almost anywhere.
     for job in sorted(new, key=lambda job: (-wanted[job][1], job not in liked)):
         num_nodes, gpus = wanted[job]
         placement = liked.get(job, ())
@@ -200,10 +221,15 @@ def _part_or_whole(
     """
     if num_nodes == 1:
         fitting = [node for node in sizes if free.gpus[node] >= gpus]
-        best = min(fitting, key=lambda node: (free.gpus[node], likes[node], node), default=None)
-        return () if best is None else ((best, gpus),)
+        if not fitting:
+            return ()
+        best_node = min(fitting, key=lambda node: (free.gpus[node], likes[node], node))
+        return ((best_node, gpus),)
     size = max(sizes.values())
-    whole = [node for node in sizes if free.gpus[node] == size]
-    if gpus != num_nodes * size or len(whole) < num_nodes:
+    whole_nodes = [node for node in sizes if free.gpus[node] == size]
+    # The number of GPUs of a gang may be no multiple of the size.
+    needs_whole_nodes = gpus == num_nodes * size
+    if not needs_whole_nodes or len(whole_nodes) < num_nodes:
         return ()
-    return tuple((node, size) for node in sorted(sorted(whole, key=likes.__getitem__)[:num_nodes]))
+    whole_nodes.sort(key=likes.__getitem__)
+    return tuple((node, size) for node in sorted(whole_nodes[:num_nodes]))

@@ -1,4 +1,20 @@
-"""The Sia policy: values configurations, solves the integer programme, and places the chosen configurations."""
+"""The Sia policy: values configurations, solves the integer programme, and places the chosen configurations.
+
+Source: Jayaram Subramanya et al., "Sia" (SOSP '23), §3. In each round:
+
+1. `Matrix.fill` values each configuration (GPUs of one type) for each job. The worth of another configuration than the
+   present one is multiplied by the restart factor of the job.
+2. `Programme` chooses at most one configuration for each job, so that the sum of costs is as small as possible and the
+   GPUs of each type suffice.
+3. `place` finds nodes for the chosen configurations of each type.
+
+Arrays by job have J rows, arrays by configuration have C columns, and there are T types.
+
+Invariants: a job that is still restarting keeps its configuration; equal programmes get equal solutions, because the
+last solution is used again.
+
+The trap: costs are relative to a job without a configuration, so that a cost below 0 is a saving.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +44,23 @@ from polluxsim.policies.sia.reason_kinds import (
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
-LARGEST_COST = 3000.0  # largest cost of a configuration. Source: the published code of Sia (SOSP '23)
+# Largest cost of a configuration. Source: the published code of Sia (SOSP '23).
+LARGEST_COST = 3000.0
+
+# Beyond this logarithm a cost exceeds the largest one, and its power may be too large for a float.
 LARGEST_LOG = log(10 * LARGEST_COST)
-GAP = 1e-4  # relative optimality gap of the solver. Source: ibid
-INTEGRALITY = 1e-6  # largest distance from an integer. Source: HiGHS' default
+
+# Relative optimality gap of the solver. Source: the published code of Sia.
+GAP = 1e-4
+
+# Largest distance from an integer. Source: the default of HiGHS.
+INTEGRALITY = 1e-6
+
+# Sources of the goodput of a job on a type where it never ran.
+BOOTSTRAPS = ("ratio", "none", "oracle")
+
+# Largest number of other jobs that a reason names.
+MOST_HOLDERS = 3
 
 
 @dataclass(frozen=True)
@@ -64,19 +93,20 @@ class Programme:
         # One by one, because the powers of NumPy depend on the processor.
         for worth_of_choice in self.worths[allowed].tolist():
             term = LARGEST_COST
-            if self.power * log(worth_of_choice) < LARGEST_LOG:  # larger powers may be too large for a number
+            if self.power * log(worth_of_choice) < LARGEST_LOG:
                 term = min(round(worth_of_choice**self.power, 2), LARGEST_COST)
             terms.append(term)
-        costs[allowed] = np.array(terms) * (1 if self.power < 0 else -1) - self.waiting_cost
+        # For p > 0 the sum of worth^p is maximised, so its terms are negative costs.
+        sign = 1 if self.power < 0 else -1
+        costs[allowed] = np.array(terms) * sign - self.waiting_cost
         return costs
 
     def is_like(self, other: Programme) -> bool:
         """Return whether another programme of this policy has equal costs and limits, and so an equal solution."""
-        parts = (
-            (programme.costs, programme.kept, programme.gpus, programme.types, programme.capacities)
-            for programme in (self, other)
-        )
-        return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
+        for name in ("costs", "kept", "gpus", "types", "capacities"):
+            if not np.array_equal(getattr(self, name), getattr(other, name), equal_nan=True):
+                return False
+        return True
 
     def _worth_trying(self) -> NDArray[np.bool_]:
         """Return the configurations that an optimum can have, shape (J, C): cheaper than all smaller ones."""
@@ -84,10 +114,12 @@ class Programme:
         for gpu_type in range(len(self.capacities)):
             of_type = np.flatnonzero(self.types == gpu_type)
             of_type = of_type[np.argsort(self.gpus[of_type], kind="stable")]
-            lowest_costs = np.fmin.accumulate(np.insert(self.costs[:, of_type], 0, 0.0, axis=1), axis=1)
+            # The cost 0 of no configuration comes first, so that a configuration with a cost above it is not tried.
+            costs_from_none = np.insert(self.costs[:, of_type], 0, 0.0, axis=1)
+            lowest_costs = np.fmin.accumulate(costs_from_none, axis=1)
             needed[:, of_type] = self.costs[:, of_type] < lowest_costs[:, :-1]
-        must = np.flatnonzero(self.kept >= 0)
-        needed[must, self.kept[must]] = True
+        keeping_jobs = np.flatnonzero(self.kept >= 0)
+        needed[keeping_jobs, self.kept[keeping_jobs]] = True
         return needed & ~np.isnan(self.costs)
 
     def value(self, chosen: NDArray[np.int64]) -> float:
@@ -104,7 +136,8 @@ class Programme:
         from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 
         costs = self.costs
-        jobs, columns = np.nonzero(self._worth_trying())  # of each variable
+        # The job and the configuration of each variable, which is 1 if the job gets the configuration.
+        jobs, columns = np.nonzero(self._worth_trying())
         num_jobs = len(costs)
         num_types = len(self.capacities)
         size = len(jobs)
@@ -113,17 +146,19 @@ class Programme:
         if not size:
             return chosen, cost_if_all_wait
         indices = np.arange(size)
-        once = csr_array((np.ones(size), (jobs, indices)), (num_jobs, size))
+        # The rows of the limits: at most one configuration for each job, and at most all GPUs of each type.
+        one_for_job = csr_array((np.ones(size), (jobs, indices)), (num_jobs, size))
         gpus_by_type = csr_array((self.gpus[columns].astype(float), (self.types[columns], indices)), (num_types, size))
-        limits = LinearConstraint(vstack([once, gpus_by_type]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
-        must = (self.kept[jobs] == columns).astype(float)
+        upper_limits = np.append(np.ones(num_jobs), self.capacities)
+        limits = LinearConstraint(vstack([one_for_job, gpus_by_type]), -np.inf, upper_limits)
+        is_kept = (self.kept[jobs] == columns).astype(float)
         # Solve the relaxed programme first: in half of the rounds its solution is integer, in a tenth of the time.
         for is_integer in (0, 1):
             with without_chatter() if is_integer else nullcontext():
                 solution = milp(
                     costs[jobs, columns],
                     integrality=np.full(size, is_integer),
-                    bounds=Bounds(must, 1),
+                    bounds=Bounds(is_kept, 1),
                     constraints=limits,
                     options={"mip_rel_gap": GAP},
                 )
@@ -133,11 +168,9 @@ class Programme:
                 break
         taken = np.flatnonzero(solution.x > 0.5)
         chosen[jobs[taken]] = columns[taken]
-        return chosen, (solution.mip_dual_bound if is_integer else solution.fun) + cost_if_all_wait
-
-
-BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
-MOST_HOLDERS = 3  # largest number of other jobs that a reason names
+        # The optimum of the relaxed programme is a lower bound itself.
+        bound = solution.mip_dual_bound if is_integer else solution.fun
+        return chosen, bound + cost_if_all_wait
 
 
 @takes_settings("policy")
@@ -177,7 +210,7 @@ class Sia(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the optimal allocation. Its fitness is the saving over an allocation without GPUs."""
         jobs = list(view.jobs)
-        choices = configurations(view, {job.num_replicas if job.gang_size else fewest_gpus(job) for job in jobs})
+        choices = configurations(view, {_smallest_count(job) for job in jobs})
         programme = self._programme(view, jobs, choices)
         chosen, bound = self._solved(programme)
         cost_if_all_wait = self.waiting_cost * len(jobs)
@@ -185,19 +218,24 @@ class Sia(Policy):
         placements = _placements(view, jobs, choices, chosen)
         self._record_starts(placements, view.time)
         rows = {job.job_id: row for row, job in enumerate(jobs)}
-        return Decision(
-            placements,
-            fitness=fitness,
-            upper_bound=max(fitness, cost_if_all_wait - bound) if fitness > 0 else None,
-            explain=lambda asked: {name: _reason(programme, jobs, choices, chosen, rows[name]) for name in asked},
-        )
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            return {job_id: _reason(programme, jobs, choices, chosen, rows[job_id]) for job_id in asked}
+
+        upper_bound = None
+        # The engine accepts only upper bounds above 0.
+        if fitness > 0:
+            upper_bound = max(fitness, cost_if_all_wait - bound)
+        return Decision(placements, fitness=fitness, upper_bound=upper_bound, explain=explain)
 
     def _record_starts(self, placements: Mapping[JobId, Placement], now: float) -> None:
         """Record the time since which each job has its GPUs, `now` if they change [s]."""
         since: dict[JobId, tuple[Placement, float]] = {}
         for job_id, placement in placements.items():
-            last, start = self._since.get(job_id, ((), now))
-            since[job_id] = (placement, start if last == placement else now)
+            last_placement, start = self._since.get(job_id, ((), now))
+            if placement != last_placement:
+                start = now
+            since[job_id] = (placement, start)
         self._since = since
 
     def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
@@ -207,31 +245,34 @@ class Sia(Policy):
         return self._last[1]
 
     def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[GpuConfiguration]) -> Programme:
-        now = [present_configuration(view, job, known) for job in jobs]
-        type_index = {name: index for index, name in enumerate(view.types)}
+        """Return the programme of a round, with the `known` configurations as its columns."""
+        type_names = list(view.types)
         worths = self._matrix.fill(jobs, known)
         factors = np.ones_like(worths)
-        for row, (job, present) in enumerate(zip(jobs, now, strict=True)):
-            if present is not None:
-                factors[row] = self._restart_factor(job, view)
-                factors[row, present] = 1.0
+        kept = np.full(len(jobs), -1, dtype=np.int64)
+        for row, job in enumerate(jobs):
+            present = present_configuration(view, job, known)
+            if present is None:
+                continue
+            factors[row] = self._restart_factor(job, view)
+            factors[row, present] = 1.0
+            if self._is_restarting(view, job):
+                kept[row] = present
         return Programme(
             worths=worths * factors,
             gpus=np.array([configuration.gpus for configuration in known], dtype=np.int64),
-            types=np.array([type_index[configuration.gpu_type] for configuration in known], dtype=np.int64),
-            capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
-            kept=np.array(
-                [self._kept(view, job, present) for job, present in zip(jobs, now, strict=True)], dtype=np.int64
-            ),
+            types=np.array([type_names.index(configuration.gpu_type) for configuration in known], dtype=np.int64),
+            capacities=np.array([view.gpus_of(name) for name in type_names], dtype=np.int64),
+            kept=kept,
             power=self.p,
             waiting_cost=self.waiting_cost,
             factors=factors,
         )
 
-    def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
-        """Return the configuration that a job keeps because it is still restarting there, or −1."""
+    def _is_restarting(self, view: ClusterView, job: JobView) -> bool:
+        """Return whether the restart delay of a job on its present GPUs is not over."""
         since = self._since.get(job.job_id, ((), -np.inf))[1]
-        return here if here is not None and not view.has_come(since + view.delay_of(job)) else -1
+        return not view.has_come(since + view.delay_of(job))
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return the restart factor: the share of its worth that a job keeps after a restart.
@@ -240,29 +281,37 @@ class Sia(Policy):
         """
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
-        return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
+        if age < delay:
+            return 1.0
+        return restart_factor(view.time - job.submit_time, job.num_restarts, delay)
 
 
 def _placements(
     view: ClusterView, jobs: Sequence[JobView], known: Sequence[GpuConfiguration], chosen: NDArray[np.int64]
 ) -> dict[JobId, Placement]:
     """Return placements of jobs in their chosen configurations, shape (J,), −1 for none."""
+    # For each type: the numbers of nodes and GPUs of each job, and the placements of jobs that have them already.
+    wanted: dict[str, dict[JobId, tuple[int, int]]] = {name: {} for name in view.types}
+    held: dict[str, dict[JobId, Placement]] = {name: {} for name in view.types}
+    for job, column in zip(jobs, chosen.tolist(), strict=True):
+        if column < 0:
+            continue
+        configuration = known[column]
+        gpu_type = configuration.gpu_type
+        wanted[gpu_type][job.job_id] = (configuration.nodes, configuration.gpus)
+        has_it_now = present_configuration(view, job, [configuration]) is not None
+        if has_it_now:
+            held[gpu_type][job.job_id] = job.placement
     placements: dict[JobId, Placement] = {}
-    pairs = [(job, known[column]) for job, column in zip(jobs, chosen.tolist(), strict=True) if column >= 0]
     for name in view.types:
-        pairs_of_type = [(job, configuration) for job, configuration in pairs if configuration.gpu_type == name]
-        present_placements = {
-            job.job_id: job.placement
-            for job, configuration in pairs_of_type
-            if present_configuration(view, job, [configuration]) is not None
-        }
         sizes = {node: view.gpus_per_node[node] for node in view.nodes_of(name)}
-        placements |= place(
-            sizes,
-            {job.job_id: (configuration.nodes, configuration.gpus) for job, configuration in pairs_of_type},
-            present_placements,
-        )
+        placements |= place(sizes, wanted[name], held[name])
     return placements
+
+
+def _smallest_count(job: JobView) -> int:
+    """Return the smallest number of GPUs on which a job can run."""
+    return job.num_replicas if job.gang_size else fewest_gpus(job)
 
 
 def _reason(
@@ -280,46 +329,54 @@ def _reason(
     """
     costs = programme.costs[row]
     worths = programme.worths[row]
-    now = int(chosen[row])
+    present = int(chosen[row])
+    has_gpus = present >= 0
     if np.isnan(costs).all():
-        needed = jobs[row].gang_size or fewest_gpus(jobs[row])
-        up = int(programme.capacities.max(initial=0))
-        return Reason(NO_CONFIGURATION, {"gpus_needed": float(needed), "gpus_up": float(up)})
-    best = int(np.nanargmin(costs))
-    cost, gpus = (costs[now], programme.gpus[now]) if now >= 0 else (0.0, 0)
-    # A restart factor is 0 if a job was restarted too often for its age.
-    factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
-    without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
-    numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
+        needed_gpus = jobs[row].gang_size or fewest_gpus(jobs[row])
+        gpus_up = int(programme.capacities.max(initial=0))
+        return Reason(NO_CONFIGURATION, {"gpus_needed": float(needed_gpus), "gpus_up": float(gpus_up)})
+    numbers: dict[str, float] = {}
+    present_cost = 0.0
+    if has_gpus:
+        numbers[f"has {known[present]}"] = float(worths[present])
+        present_cost = costs[present]
     numbers["most_gpus"] = float(programme.gpus[~np.isnan(costs)].max())
-    if costs[best] >= cost:
-        better = int(np.nanargmax(without_restart))
-        rival_numbers, rival = _rival(programme, chosen, row)
-        others = tuple(jobs[other].job_id for other in rival)
-        if now >= 0 and without_restart[better] <= worths[now]:
-            return Reason(BEST_CONFIGURATION, numbers | rival_numbers, others)
-        numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
-        if better == now:
+    best = int(np.nanargmin(costs))
+    factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
+    # A restart factor is 0 if a job was restarted too often for its age.
+    without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
+    if costs[best] >= present_cost:
+        best_without_restart = int(np.nanargmax(without_restart))
+        rival_numbers, rivals = _rival(programme, chosen, row)
+        rival_jobs = tuple(jobs[rival].job_id for rival in rivals)
+        if has_gpus and without_restart[best_without_restart] <= worths[present]:
+            return Reason(BEST_CONFIGURATION, numbers | rival_numbers, rival_jobs)
+        numbers[f"best {known[best_without_restart]}"] = float(without_restart[best_without_restart])
+        numbers["restart_factor"] = float(factors[best_without_restart])
+        if best_without_restart == present:
             numbers["is_best"] = 1.0
-        return Reason(RESTART_NOT_WORTH, numbers | rival_numbers, others)
+        return Reason(RESTART_NOT_WORTH, numbers | rival_numbers, rival_jobs)
     numbers[f"best {known[best]}"] = float(worths[best])
-    numbers["saving"] = float(cost - costs[best])
-    free = _idle(programme, np.delete(chosen, row))
-    fitting = np.flatnonzero((programme.gpus > gpus) & (programme.gpus <= free) & (costs >= cost))
+    numbers["saving"] = float(present_cost - costs[best])
+    # By configuration: the GPUs of its type that are idle or held by this job.
+    usable_gpus = _idle(programme, np.delete(chosen, row))
+    present_gpus = programme.gpus[present] if has_gpus else 0
+    is_larger = programme.gpus > present_gpus
+    saves_nothing = costs >= present_cost
+    fitting = np.flatnonzero(is_larger & (programme.gpus <= usable_gpus) & saves_nothing)
     if len(fitting):
         idle = int(fitting[np.argmax(without_restart[fitting])])
-        numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
-    other_rows = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
-    holders = [other for other in other_rows if programme.types[chosen[other]] == programme.types[best]]
-    numbers["gpus_free"] = float(free[best]) - (
-        gpus if now >= 0 and programme.types[now] == programme.types[best] else 0
-    )
-    savings = {other: -float(programme.costs[other, chosen[other]]) for other in holders}
-    # The job that would lose least by giving up its GPUs comes first.
-    holders.sort(key=lambda other: savings[other] / int(programme.gpus[chosen[other]]))
+        numbers[f"idle {known[idle]}"] = float(without_restart[idle])
+        numbers["restart_factor"] = float(factors[idle])
+    numbers["gpus_free"] = float(usable_gpus[best])
+    if has_gpus and programme.types[present] == programme.types[best]:
+        numbers["gpus_free"] -= present_gpus
+    holders = _holders(programme, chosen, programme.types[best], row)
     if holders:
-        numbers |= {"holder_saving": savings[holders[0]], "holder_gpus": float(programme.gpus[chosen[holders[0]]])}
-    return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
+        first_column = chosen[holders[0]]
+        numbers["holder_saving"] = -float(programme.costs[holders[0], first_column])
+        numbers["holder_gpus"] = float(programme.gpus[first_column])
+    return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[holder].job_id for holder in holders[:MOST_HOLDERS]))
 
 
 def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[dict[str, float], tuple[int, ...]]:
@@ -328,16 +385,16 @@ def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[d
     The job in the row saves at least as much, unless it must keep its GPUs. If no waiting job could use these GPUs, it
     is the one that would save most with more GPUs of their type. No job is returned if there is none either.
     """
-    now = int(chosen[row])
-    if now < 0:
+    present = int(chosen[row])
+    if present < 0:
         return {}, ()
-    numbers = {"saving": -float(programme.costs[row, now])}
+    numbers = {"saving": -float(programme.costs[row, present])}
     if programme.kept[row] >= 0:
         return {**numbers, "must_stay": 1.0}, ()
     waiting = np.flatnonzero(chosen < 0)
-    of_type = np.flatnonzero(programme.types == programme.types[now])
+    of_type = np.flatnonzero(programme.types == programme.types[present])
     savings = np.nan_to_num(-programme.costs[np.ix_(waiting, of_type)], nan=0.0)
-    is_small_enough = programme.gpus[of_type] <= programme.gpus[now]
+    is_small_enough = programme.gpus[of_type] <= programme.gpus[present]
     for columns in (np.flatnonzero(is_small_enough), np.arange(len(of_type))):
         of_columns = savings[:, columns]
         if of_columns.max(initial=0.0) > 0:
@@ -346,6 +403,19 @@ def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[d
             rival_saving = float(of_columns[place, column])
             return {**numbers, "rival_saving": rival_saving, "rival_gpus": rival_gpus}, (int(waiting[place]),)
     return numbers, ()
+
+
+def _holders(programme: Programme, chosen: NDArray[np.int64], gpu_type: int, row: int) -> list[int]:
+    """Return the rows of the jobs other than `row` with GPUs of a type, by their savings per GPU, the least first.
+
+    The first one would lose least by giving up its GPUs.
+    """
+    saving_per_gpu: dict[int, float] = {}
+    for holder in np.flatnonzero(chosen >= 0).tolist():
+        column = chosen[holder]
+        if holder != row and programme.types[column] == gpu_type:
+            saving_per_gpu[holder] = -float(programme.costs[holder, column]) / int(programme.gpus[column])
+    return sorted(saving_per_gpu, key=saving_per_gpu.__getitem__)
 
 
 def _idle(programme: Programme, chosen: NDArray[np.int64]) -> NDArray[np.int64]:

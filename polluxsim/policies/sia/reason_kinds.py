@@ -1,4 +1,17 @@
-"""Kinds of reasons of Sia, and when they explain that a job has fewer GPUs than it could use."""
+"""Kinds of reasons of Sia, and when they explain that a job has fewer GPUs than it could use.
+
+Sia gives each job a configuration: a number of GPUs of a type on a number of nodes. The worth of a configuration is the
+speed of the job there over its speed in its slowest configuration. The cost of a configuration is its worth to the
+power p < 0, rounded and relative to the cost of waiting, and Sia minimises the sum of the costs of all jobs. The saving
+of a change is by how much it lowers the cost. A restart factor is the share of the worth that is left after a restart.
+
+A reason names configurations in the names of its numbers: `has 8 t4` is the worth (3.2) of the configuration that the
+job has, "8 t4". The role comes first: `has`, `best` for the best configuration, `idle` for the best one on idle GPUs.
+
+A sentence is a template, see `polluxsim.common.templates.filled`. `{has:label}` is the label of `has` ("8 t4"),
+`{has:.3g}` its number ("3.2"), and `[has?The job has {has:label}|The job has no GPUs]` becomes the first choice if the
+number is known, otherwise the second. Parts in f-strings have doubled braces.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +19,38 @@ from math import inf
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 
-COST_ROUNDING = 0.2  # share by which worths may differ at the same cost: costs worth^p are rounded to two decimals
-ROUNDING = 1e-6  # largest difference of equal restart factors
+# Share by which worths may differ at the same cost: costs worth^p are rounded to two decimals.
+COST_ROUNDING = 0.2
+
+# Largest difference of equal restart factors.
+ROUNDING = 1e-6
+
+_NAME_OF_RESTART_NOT_WORTH = "restart-not-worth"
 
 
 def has_largest_configuration(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     """Return whether no larger configuration fits on the idle GPUs: a power of two on a node, or whole nodes."""
     held_gpus = seen.held[job.job_id]
     for name in job.speeds:
-        sizes = [gpus for gpus, gpu_type in zip(seen.gpus_per_node, seen.types, strict=True) if gpu_type == name]
-        size = max(sizes)
-        parts = [2**power for power in range(size.bit_length())]
-        counts = [*parts, *(nodes * size for nodes in range(1, sizes.count(size) + 1))]
-        if any(held_gpus < gpus <= min(held_gpus + seen.free[name], job.max_replicas) for gpus in counts):
-            return False
+        most_gpus = min(held_gpus + seen.free[name], job.max_replicas)
+        for gpus in _possible_counts(seen, name):
+            is_larger = gpus > held_gpus
+            if is_larger and gpus <= most_gpus:
+                return False
     return True
+
+
+def _possible_counts(seen: RoundSeen, gpu_type: str) -> list[int]:
+    """Return the numbers of GPUs of the configurations on a type: powers of two on a node, and whole nodes."""
+    node_sizes = []
+    for gpus, type_of_node in zip(seen.gpus_per_node, seen.types, strict=True):
+        if type_of_node == gpu_type:
+            node_sizes.append(gpus)
+    # All nodes of a type count with the size of its largest nodes, as in `configurations`.
+    size = max(node_sizes)
+    on_one_node = [2**power for power in range(size.bit_length())]
+    on_whole_nodes = [num_nodes * size for num_nodes in range(1, node_sizes.count(size) + 1)]
+    return on_one_node + on_whole_nodes
 
 
 def loses_by_restart(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
@@ -28,8 +58,11 @@ def loses_by_restart(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
     If the best configuration does not fit, the best one on idle GPUs counts.
     """
-    value = _worth_after_restart(job, reason, seen)
-    return value is not None and value <= _worth(reason, "has", 0.0) * (1 + COST_ROUNDING)
+    worth_after_restart = _worth_after_restart(job, reason, seen)
+    if worth_after_restart is None:
+        return False
+    # A job without GPUs has no number `has`, and its worth is 0.
+    return worth_after_restart <= _worth(reason, "has", 0.0) * (1 + COST_ROUNDING)
 
 
 def gains_less_than_it_waits(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
@@ -37,23 +70,31 @@ def gains_less_than_it_waits(job: JobSeen, reason: Reason, seen: RoundSeen) -> b
 
     The slowest configuration is worth 1. The cost of waiting exceeds the cost of that configuration.
     """
-    value = _worth_after_restart(job, reason, seen)
-    return job.gpus_before > 0 and value is not None and value < 1.0
+    worth_after_restart = _worth_after_restart(job, reason, seen)
+    if worth_after_restart is None:
+        return False
+    return job.gpus_before > 0 and worth_after_restart < 1.0
 
 
 def _worth_after_restart(job: JobSeen, reason: Reason, seen: RoundSeen) -> float | None:
     """Return the worth of the configuration that the job could get after a restart; None if the reason is not true."""
     age = seen.time - job.submit_time
-    factor = max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
-    if abs(reason.numbers.get("restart_factor", inf) - factor) > ROUNDING:
+    time_without_restarts = max(age - job.num_restarts * job.delay, 0.0)
+    factor = time_without_restarts / (age + job.delay)
+    stated_factor = reason.numbers.get("restart_factor", inf)
+    if abs(stated_factor - factor) > ROUNDING:
         return None
-    role = "best" if reason.kind.name == RESTART_NOT_WORTH.name else "idle"
+    # Under this kind the best configuration fits on idle GPUs. Otherwise it does not, and another one is named.
+    role = "best" if reason.kind.name == _NAME_OF_RESTART_NOT_WORTH else "idle"
     return _worth(reason, role, inf) * factor
 
 
 def _worth(reason: Reason, role: str, default: float) -> float:
-    """Return the worth of the configuration that a reason names in a role."""
-    return next((value for name, value in reason.numbers.items() if name.startswith(f"{role} ")), default)
+    """Return the worth of the configuration that a reason names in a role; `default` if it names none."""
+    for name, worth in reason.numbers.items():
+        if name.startswith(f"{role} "):
+            return worth
+    return default
 
 
 _HAS = "[has?The job has {has:label}, worth {has:.3g} times its slowest configuration|The job has no GPUs]"
@@ -74,7 +115,7 @@ BEST_CONFIGURATION = ReasonKind(
     excuses_running=has_largest_configuration,
 )
 RESTART_NOT_WORTH = ReasonKind(
-    "restart-not-worth",
+    _NAME_OF_RESTART_NOT_WORTH,
     f"{_HAS}[is_best=1?, and {{best:.3g}} times without the restart. This is the best configuration that it may have "
     "now[most_gpus? (at most {most_gpus:GPU})]"
     "|. {best:label} would be worth {best:.3g} times, but the restart would leave only {restart_factor:.2f} of that]."

@@ -23,7 +23,8 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.reason_kinds import RUNS_ON, another_does_not_fit
 from polluxsim.policies.tools.starting import start_gangs, started_by
-from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable, grouped
+from polluxsim.policies.tools.waiting_orders import RisingOrder, grouped
+from polluxsim.policies.tools.waiting_table import Floats, Ints, WaitingTable
 from polluxsim.workloads.job import Job
 
 

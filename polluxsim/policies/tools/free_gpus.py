@@ -1,15 +1,21 @@
-"""Free GPUs: on nodes now, by number for jobs that share them, and at later times."""
+"""Free GPUs of nodes: for one job after the other, and for all jobs that a policy has chosen.
+
+`FreeGpus` finds GPUs for one job after the other. `place`, `place_gangs` and `place_packs` return placements of all
+chosen jobs at once, `place_packs` by number for jobs that share GPUs.
+
+Invariants: a job that has the right GPUs already keeps them, because another placement costs a restart; ties go to the
+node with the lowest number, so that equal runs have equal placements.
+
+The trap: after a fork from a policy under which jobs share GPUs, several jobs hold the same GPUs, and only one of them
+can keep them. `view.sharing.held` is empty on all other clusters.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, islice
-from math import inf
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-import numpy as np
-
-from polluxsim.common.instants import ROUNDING, has_come
 from polluxsim.hardware.hosts import NOTHING, Host
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement, num_replicas
@@ -101,6 +107,7 @@ class FreeGpus:
         after = before + gpus
         self.gpus[node] = after
         self.total += gpus
+        # Updated here, because to count all nodes again at each change would be slow on a large cluster.
         if self._num_nodes is not None:
             self._num_nodes[before] -= 1
             self._num_nodes[after] += 1
@@ -117,7 +124,11 @@ class FreeGpus:
         """Return the free GPUs of each node for which the node has CPUs and memory, `needs` for each GPU."""
         if not self.hosts:
             return list(self.gpus)
-        return [min(gpus, host.count(needs)) if gpus else 0 for gpus, host in zip(self.gpus, self.hosts, strict=True)]
+        rooms = []
+        for gpus, host in zip(self.gpus, self.hosts, strict=True):
+            # Most nodes are full, and a count of CPUs and memory takes longer than this check.
+            rooms.append(min(gpus, host.count(needs)) if gpus else 0)
+        return rooms
 
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job on some nodes, by default on any, and take them.
@@ -125,29 +136,34 @@ class FreeGpus:
         The node with the most free GPUs comes first, the lowest number at a tie. If there are not enough free GPUs,
         this method returns None and takes nothing.
         """
-        if num_replicas > (self.on(nodes) if nodes else self.total):
+        if num_replicas > self._total_on(nodes):
             return None
         placement = []
-        while num_replicas:
-            node = max(nodes, key=self.gpus.__getitem__) if nodes else self._emptiest()
-            taken = min(self.gpus[node], num_replicas)
+        missing = num_replicas
+        while missing:
+            node = self._emptiest(nodes)
+            taken = min(self.gpus[node], missing)
             placement.append((node, taken))
             self._change(node, -taken)
-            num_replicas -= taken
+            missing -= taken
         return tuple(placement)
 
     def fits(self, shape: Shape, nodes: Sequence[int] = ()) -> bool:
         """Return whether a job of a shape fits on some nodes, by default on any."""
         if not shape.parts:
-            if shape.gpus_per_task == 1:
-                return shape.gpus <= (self.on(nodes) if nodes else self.total)
-            return shape.gpus <= sum(gpus // shape.gpus_per_task for gpus in self._gpus_of(nodes)) * shape.gpus_per_task
+            size = shape.gpus_per_task
+            if size == 1:
+                return shape.gpus <= self._total_on(nodes)
+            num_tasks = sum([gpus // size for gpus in self._gpus_of(nodes)])
+            return shape.gpus <= num_tasks * size
         num_nodes = Counter(self._gpus_of(nodes)) if nodes else self._counts()
         # The n largest parts need n nodes that have as many free GPUs as the smallest of these parts.
         for position, part in enumerate(shape.parts, start=1):
             is_last_of_size = position == len(shape.parts) or shape.parts[position] < part
-            if is_last_of_size and sum([num_nodes[gpus] for gpus in num_nodes if gpus >= part]) < position:
-                return False
+            if is_last_of_size:
+                num_enough = sum([num_nodes[gpus] for gpus in num_nodes if gpus >= part])
+                if num_enough < position:
+                    return False
         return True
 
     def pack_shape(self, shape: Shape, nodes: Sequence[int] = ()) -> Placement | None:
@@ -160,6 +176,7 @@ class FreeGpus:
             if shape.gpus_per_task == 1:
                 return self.pack(shape.gpus, nodes)
             return self._pack_tasks(shape, nodes)
+        # Nothing may be taken if a later part has no node.
         if not self.fits(shape, nodes):
             return None
         used: list[int] = []
@@ -168,6 +185,50 @@ class FreeGpus:
         placement = tuple(zip(used, shape.parts, strict=True))
         self.take(placement)
         return placement
+
+    def pack_job(self, job: JobView, gpus: int | None = None) -> Placement | None:
+        """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
+
+        The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
+        type with enough free GPUs, on the nodes with the most. If no type has enough GPUs, this method returns None and
+        takes nothing.
+        """
+        wanted = job.num_replicas if gpus is None else gpus
+        present = job.placement
+        if present and num_replicas(present) == wanted and self.has(present):
+            self.take(present)
+            return present
+        if not self._nodes_by_type:
+            return self.pack_shape(self._shape_for(job, wanted, None))
+        for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True):
+            placement = self.pack_shape(self._shape_for(job, wanted, name), self._nodes_by_type[name])
+            if placement:
+                return placement
+        return None
+
+    def _shape_for(self, job: JobView, gpus: int, gpu_type: str | None) -> Shape:
+        """Return the shape of a job on a number of GPUs. Users state the shape of the requested number only."""
+        if gpus == job.num_replicas:
+            return self._shape_of(job, gpu_type)
+        return Shape(gpus)
+
+    def _total_on(self, nodes: Sequence[int]) -> int:
+        """Return the free GPUs of some nodes, by default of all."""
+        return self.on(nodes) if nodes else self.total
+
+    def _emptiest(self, nodes: Sequence[int]) -> int:
+        """Return the node with the most free GPUs among some nodes, by default among all.
+
+        At a tie, return the first of `nodes`, or the lowest number.
+        """
+        if nodes:
+            return max(nodes, key=self.gpus.__getitem__)
+        try:
+            return self.gpus.index(self._most)
+        except ValueError:
+            # `_most` falls only here: GPUs are taken far more often than the most free GPUs change.
+            self._most = max(self.gpus)
+            return self.gpus.index(self._most)
 
     def _pack_tasks(self, shape: Shape, nodes: Sequence[int]) -> Placement | None:
         """Find GPUs for a job whose tasks stay on one node each, and take them."""
@@ -184,7 +245,10 @@ class FreeGpus:
             enough = [node for node in nodes if self.gpus[node] >= part and node not in used]
             return min(enough, key=lambda node: (self.gpus[node], node))
         num_nodes = self._counts()
-        for gpus in sorted([gpus for gpus in num_nodes if gpus >= part and num_nodes[gpus]]):
+        # By numbers of free GPUs, of which there are few, and not by nodes.
+        for gpus in sorted(num_nodes):
+            if gpus < part:
+                continue
             node = -1
             for _ in range(num_nodes[gpus]):
                 node = self.gpus.index(gpus, node + 1)
@@ -202,36 +266,6 @@ class FreeGpus:
         """Return the free GPUs of some nodes, by default of all."""
         return [self.gpus[node] for node in nodes] if nodes else self.gpus
 
-    def _emptiest(self) -> int:
-        """Return the node with the most free GPUs, the lowest number at a tie."""
-        try:
-            return self.gpus.index(self._most)
-        except ValueError:
-            self._most = max(self.gpus)
-            return self.gpus.index(self._most)
-
-    def pack_job(self, job: JobView, gpus: int | None = None) -> Placement | None:
-        """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
-
-        The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
-        type with enough free GPUs, on the nodes with the most. If no type has enough GPUs, this method returns None and
-        takes nothing.
-        """
-        wanted = job.num_replicas if gpus is None else gpus
-        present = job.placement
-        if present and num_replicas(present) == wanted and self.has(present):
-            self.take(present)
-            return present
-        is_gang = wanted == job.num_replicas
-        if not self._nodes_by_type:
-            return self.pack_shape(self._shape_of(job, None) if is_gang else Shape(wanted))
-        for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True):
-            shape = self._shape_of(job, name) if is_gang else Shape(wanted)
-            placement = self.pack_shape(shape, self._nodes_by_type[name])
-            if placement:
-                return placement
-        return None
-
 
 def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[JobId, Placement]:
     """Return placements of jobs on GPUs of given types, by the number of GPUs of each type that each job gets.
@@ -242,29 +276,42 @@ def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[Job
     """
     placements: dict[JobId, Placement] = {}
     new: list[tuple[JobView, Crew]] = []
-    nodes = view.node_types.nodes if len(view.types) > 1 else {}
+    nodes_by_type = view.node_types.nodes if len(view.types) > 1 else {}
     # GPUs that no job keeps. It is needed only after a fork from a policy under which jobs share GPUs.
     unkept = FreeGpus(view.gpus_per_node) if view.sharing.held else None
     for job, crew in chosen:
         present = job.placement
-        keeps = present and (view.node_types.crew(present) == crew if nodes else num_replicas(present) == crew[0][1])
-        if keeps and (unkept is None or unkept.has(present)):
+        if not present:
+            has_crew = False
+        elif nodes_by_type:
+            has_crew = view.node_types.crew(present) == crew
+        else:
+            has_crew = num_replicas(present) == crew[0][1]
+        if has_crew and (unkept is None or unkept.has(present)):
             placements[job.job_id] = present
             if unkept is not None:
                 unkept.take(present)
         else:
             new.append((job, crew))
-    free = FreeGpus(view.free) if unkept is None else unkept
-    if unkept is None and len(placements) < len(view.running):
-        for job in view.running:
-            if job.job_id not in placements:
-                free.give_back(job.placement)
+    free = _free_beside(view, placements) if unkept is None else unkept
     for job, crew in new:
-        parts = [free.pack(gpus, nodes.get(name, ())) or () for name, gpus in crew]
-        placement = tuple(chain.from_iterable(parts))
+        placement: list[tuple[int, int]] = []
+        for name, gpus in crew:
+            placement.extend(free.pack(gpus, nodes_by_type.get(name, ())) or ())
         if placement:
-            placements[job.job_id] = placement
+            placements[job.job_id] = tuple(placement)
     return placements
+
+
+def _free_beside(view: ClusterView, kept: Mapping[JobId, Placement]) -> FreeGpus:
+    """Return the free GPUs if the running jobs in `kept` keep their GPUs, and all other running jobs lose theirs."""
+    free = FreeGpus(view.free)
+    # All running jobs keep their GPUs in most rounds, and to read all jobs then would be slow.
+    if len(kept) < len(view.running):
+        for job in view.running:
+            if job.job_id not in kept:
+                free.give_back(job.placement)
+    return free
 
 
 def place_gangs(view: ClusterView, types: Mapping[JobId, str], jobs: Mapping[JobId, JobView]) -> dict[JobId, Placement]:
@@ -275,14 +322,18 @@ def place_gangs(view: ClusterView, types: Mapping[JobId, str], jobs: Mapping[Job
     """
     gangs = sorted((jobs[name] for name in types), key=lambda job: -job.num_replicas)
     if view.shape_rule.anywhere:
-        return place(view, [(job, ((types[job.job_id], job.num_replicas),)) for job in gangs])
+        chosen: list[tuple[JobView, Crew]] = []
+        for job in gangs:
+            chosen.append((job, ((types[job.job_id], job.num_replicas),)))
+        return place(view, chosen)
     free = FreeGpus(view.gpus_per_node)
     placements: dict[JobId, Placement] = {}
     for job in gangs:
         present = job.placement
-        if not present or num_replicas(present) != job.num_replicas or view.type_of(present) != types[job.job_id]:
+        if not present or not free.has(present):
             continue
-        if free.has(present):
+        is_whole = num_replicas(present) == job.num_replicas
+        if is_whole and view.type_of(present) == types[job.job_id]:
             free.take(present)
             placements[job.job_id] = present
     for job in gangs:
@@ -301,7 +352,8 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
     This function ignores GPU types. Use `FreeGpus.of(view)` and `pack_job` on a cluster of several types.
     """
     remaining = FreeGpus(free)
-    if keep and sum(gpus for _, gpus in keep) == num_replicas and remaining.has(keep):
+    num_kept = sum(gpus for _, gpus in keep)
+    if keep and num_kept == num_replicas and remaining.has(keep):
         return keep
     return remaining.pack(num_replicas)
 
@@ -321,7 +373,10 @@ def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:
 
 def all_gpus(view: ClusterView) -> list[Gpu]:
     """Return all GPUs as pairs (node, number)."""
-    return [(node, number) for node, gpus in enumerate(view.gpus_per_node) for number in range(gpus)]
+    gpus: list[Gpu] = []
+    for node, num_gpus in enumerate(view.gpus_per_node):
+        gpus += [(node, number) for number in range(num_gpus)]
+    return gpus
 
 
 def place_packs(view: ClusterView, types: Mapping[tuple[JobView, ...], str]) -> dict[JobId, Gpus]:
@@ -331,9 +386,13 @@ def place_packs(view: ClusterView, types: Mapping[tuple[JobView, ...], str]) -> 
     have room; a pack without room is left out. A pack keeps the GPUs of its first running job whose GPUs are free. Then
     the widest pack is placed first, on the nodes with the most free GPUs or in the shape of its first job.
     """
+    packs_of_type: dict[str, list[tuple[JobView, ...]]] = {}
+    for pack, name in types.items():
+        packs_of_type.setdefault(name, []).append(pack)
     placed: dict[JobId, Gpus] = {}
-    for name in dict.fromkeys(types.values()):
-        packs = sorted((pack for pack in types if types[pack] == name), key=lambda pack: -pack[0].num_replicas)
+    for name, packs in packs_of_type.items():
+        # The sort is stable, so packs of equal width stay in their order.
+        packs.sort(key=lambda pack: -pack[0].num_replicas)
         placed |= _placed_packs(view, packs, name)
     return placed
 
@@ -342,96 +401,38 @@ def _placed_packs(view: ClusterView, packs: Sequence[Sequence[JobView]], gpu_typ
     """Return the GPUs of packs on the nodes of a type, in order of precedence."""
     nodes = set(view.nodes_of(gpu_type))
     free = {gpu for gpu in all_gpus(view) if gpu[0] in nodes}
-    placed: dict[int, Gpus] = {}  # by index of the pack
+    gpus_of_pack: dict[int, Gpus] = {}  # by index of the pack
+    # All packs that keep GPUs come first, so that no new pack takes these GPUs.
     for index, pack in enumerate(packs):
-        present_gpus = (view.sharing.held.get(job.job_id, ()) for job in pack)
-        kept_gpus = next((gpus for gpus in present_gpus if gpus and free.issuperset(gpus)), ())
+        kept_gpus = _kept_by(view, pack, free)
         if kept_gpus:
-            placed[index] = kept_gpus
+            gpus_of_pack[index] = kept_gpus
             free.difference_update(kept_gpus)
-    num_free = Counter(node for node, _ in free)
-    counts = FreeGpus([num_free[node] for node in range(len(view.gpus_per_node))])
-    by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in num_free}
+    free_on_node: list[list[Gpu]] = [[] for _ in view.gpus_per_node]
+    for gpu in sorted(free):
+        free_on_node[gpu[0]].append(gpu)
+    counts = FreeGpus([len(free_gpus) for free_gpus in free_on_node])
     for index, pack in enumerate(packs):
-        if index in placed:
+        if index in gpus_of_pack:
             continue
         placement = counts.pack_shape(view.shape_of(pack[0], gpu_type))
-        if placement is not None:
-            placed[index] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
-    return {job.job_id: gpus for index, gpus in placed.items() for job in packs[index]}
+        if placement is None:
+            continue
+        gpus: list[Gpu] = []
+        for node, num_gpus in placement:
+            gpus += free_on_node[node][:num_gpus]
+            del free_on_node[node][:num_gpus]
+        gpus_of_pack[index] = tuple(gpus)
+    gpus_of_job: dict[JobId, Gpus] = {}
+    for index, pack_gpus in gpus_of_pack.items():
+        gpus_of_job |= dict.fromkeys((job.job_id for job in packs[index]), pack_gpus)
+    return gpus_of_job
 
 
-ROOM = 64  # fewest unused entries of the arrays of a new timetable
-
-
-class Timetable:
-    """The number of free GPUs from now on, according to known releases and reservations.
-
-    It is a step function in arrays, because there may be thousands of jobs. `releases` are pairs (time, GPUs) of the
-    further GPUs that become free [s; GPUs], in order of time, not before now.
-    """
-
-    def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
-        added: dict[float, int] = {now: free}  # GPUs that become free, by time [s]
-        for time, gpus in releases:
-            added[time] = added.get(time, 0) + gpus
-        self._steps = len(added)
-        # Start of each step [s], with ∞ after the last one, and its free GPUs. Unused entries follow.
-        self._times = np.full(2 * self._steps + ROOM, inf)
-        self._free = np.zeros(len(self._times), dtype=np.int64)
-        self._times[: self._steps] = list(added)
-        self._free[: self._steps] = list(accumulate(added.values()))
-
-    @property
-    def now(self) -> int:
-        """Return the GPUs that are free now."""
-        return int(self._free[0])
-
-    def intervals(self) -> Iterator[tuple[float, float, int]]:
-        """Yield the start, the end and the free GPUs of each step; the last step ends at ∞ [s]."""
-        times = self._times[: self._steps + 1].tolist()
-        return zip(times, times[1:], self._free[: self._steps].tolist(), strict=False)
-
-    def forward(self, now: float) -> None:
-        """Drop the steps before a time [s]."""
-        past = int(self._times.searchsorted(now, side="right")) - 1
-        self._steps -= past
-        for values in (self._times, self._free):
-            values[: len(values) - past] = values[past:].copy()
-        self._times[self._steps :] = inf
-        self._times[0] = now
-
-    def earliest(self, num_replicas: int, length: float) -> float:
-        """Return the start of the first step from which GPUs are free for a length of time; ∞ if there is none [s]."""
-        times = self._times
-        too_few = (self._free[: self._steps] < num_replicas).nonzero()[0]  # indices of steps
-        if not len(too_few) or (too_few[0] and has_come(times[0] + length, times[too_few[0]])):
-            return float(times[0])
-        # Intervals between the steps that have too few GPUs.
-        begins = times[too_few + 1]
-        ends = np.append(times[too_few[1:]], inf)
-        fits = (begins < ends) & (ends * (1 + ROUNDING) >= begins + length)
-        first = int(fits.argmax())
-        return float(begins[first]) if fits[first] else inf
-
-    def take(self, num_replicas: int, start: float, end: float) -> None:
-        """Reserve GPUs from one time to another; a step begins at each of them [s]."""
-        first = self._step(start)
-        last = self._step(end)
-        self._free[first:last] -= num_replicas
-
-    def _step(self, time: float) -> int:
-        """Return the index of the step that begins at a time, and insert it if there is none."""
-        index = int(self._times.searchsorted(time))
-        end = self._steps
-        if time == inf or self._times[index] == time:
-            return min(index, end)
-        if end + 1 == len(self._times):
-            self._times = np.append(self._times, np.full(end, inf))
-            self._free = np.append(self._free, np.zeros(end, dtype=np.int64))
-        for values in (self._times, self._free):
-            values[index + 1 : end + 1] = values[index:end].copy()
-        self._times[index] = time
-        self._free[index] = self._free[index - 1]
-        self._steps += 1
-        return index
+def _kept_by(view: ClusterView, pack: Sequence[JobView], free: AbstractSet[Gpu]) -> Gpus:
+    """Return the GPUs of the first running job of a pack whose GPUs are all free; nothing if there is none."""
+    for job in pack:
+        present_gpus = view.sharing.held.get(job.job_id, ())
+        if present_gpus and free >= set(present_gpus):
+            return present_gpus
+    return ()

@@ -1,4 +1,13 @@
-"""The nodes of a cluster while gangs get GPUs by precedence, each in its shape."""
+"""The nodes of a cluster while gangs get GPUs by precedence, each in its shape.
+
+A shape says how the GPUs of a job must be spread over nodes. So a job that comes first must find nodes, and it may be
+necessary to preempt running jobs that come later: `GangPlaces` then takes the nodes of those jobs that come last.
+
+Invariants: a running job keeps its GPUs if no earlier job took them; a job that does not fit takes nothing.
+
+The trap: a GPU is open until a job has taken it, also while a running job that has not had its turn holds it. A GPU is
+idle if it is open and no such pending job holds it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +62,9 @@ class Heads:
         if not self._head_of_type or self.open_to(job):
             return None
         names = by_preference(self._view, job)
-        return self._head_of_type[names[0]] if names else None
+        if not names:
+            return None
+        return self._head_of_type[names[0]]
 
 
 class GangPlaces:
@@ -91,7 +102,8 @@ class GangPlaces:
 
     def left_for(self, job: JobView) -> int:
         """Return the most open GPUs of one type that a job can use."""
-        return max([self._open.on(self._view.nodes_of(name)) for name in by_preference(self._view, job)], default=0)
+        open_by_type = [self._open.on(self._view.nodes_of(name)) for name in by_preference(self._view, job)]
+        return max(open_by_type, default=0)
 
     def types_left(self, job: JobView) -> Mapping[str, int]:
         """Return the open GPUs of each type that a job can use; empty on a cluster of one type."""
@@ -100,15 +112,14 @@ class GangPlaces:
         return {name: self._open.on(self._view.nodes_of(name)) for name in job.speeds}
 
     def take(self, job: JobView) -> bool:
-        """Take GPUs for a job, by default those that it holds; return False if it does not fit."""
+        """Take GPUs for a job, those that it holds if possible; return False if it does not fit."""
         present = job.placement
         if present:
-            del self._pending[job.job_id]
-            self._count_pending(present, -1)
-        if present and num_replicas(present) == job.num_replicas and self._open.has(present):
-            self._open.take(present)
-            self.placements[job.job_id] = present
-            return True
+            self._stop_pending(job)
+            if num_replicas(present) == job.num_replicas and self._open.has(present):
+                self._open.take(present)
+                self.placements[job.job_id] = present
+                return True
         for name in self.heads.open_to(job):
             placement = self._place(self._view.shape_of(job, name), name)
             if placement:
@@ -119,20 +130,26 @@ class GangPlaces:
     def pass_over(self, job: JobView) -> None:
         """Give the GPUs of a job that must not keep them to later jobs."""
         if job.placement:
-            del self._pending[job.job_id]
-            self._count_pending(job.placement, -1)
+            self._stop_pending(job)
 
     def node_numbers(self, job: JobView) -> Mapping[str, float]:
         """Return what the open nodes lack for a job, as numbers of a reason; empty if they lack GPUs in all."""
         name = next(iter(by_preference(self._view, job)), None)
         if name is None:
             return {}
-        nodes = self._view.nodes_of(name)
-        return node_numbers(self._view.shape_of(job, name), [self._open.gpus[node] for node in nodes])
+        open_gpus = [self._open.gpus[node] for node in self._view.nodes_of(name)]
+        return node_numbers(self._view.shape_of(job, name), open_gpus)
+
+    def _stop_pending(self, job: JobView) -> None:
+        """Record that it is the turn of a running job."""
+        del self._pending[job.job_id]
+        self._count_pending(job.placement, -1)
 
     def _count_pending(self, placement: Placement, sign: int) -> None:
+        """Add the GPUs of a pending job to its nodes, or remove them with a `sign` of −1."""
         for node, gpus in placement:
-            if node < len(self._pending_gpus):  # a policy that adds and removes nodes may have removed it
+            # A policy that adds and removes nodes may have removed the node.
+            if node < len(self._pending_gpus):
                 self._pending_gpus[node] += sign * gpus
 
     def _place(self, shape: Shape, gpu_type: str) -> Placement:
@@ -143,32 +160,47 @@ class GangPlaces:
         if not self._open.fits(shape, nodes):
             self._too_large.add((shape, gpu_type))
             return ()
-        idle = FreeGpus([max(self._open.gpus[node] - self._pending_gpus[node], 0) for node in nodes])
-        on_idle = idle.pack_shape(shape)
-        if on_idle is not None:
-            placement = tuple((nodes[place], gpus) for place, gpus in on_idle)
-        else:
+        placement = self._on_idle(shape, nodes)
+        if placement is None:
             placement = self._with_preemption(shape, nodes)
         self._open.take(placement)
         return placement
 
+    def _on_idle(self, shape: Shape, nodes: Sequence[int]) -> Placement | None:
+        """Return idle GPUs of a shape on some nodes; None if the shape does not fit on them."""
+        idle_gpus = []
+        for node in nodes:
+            # An earlier job may have taken GPUs of a pending job, so that the pending GPUs exceed the open ones.
+            idle_gpus.append(max(self._open.gpus[node] - self._pending_gpus[node], 0))
+        placement = FreeGpus(idle_gpus).pack_shape(shape)
+        if placement is None:
+            return None
+        # The list of idle GPUs has a place for each of these nodes, not for each node of the cluster.
+        return tuple((nodes[place], gpus) for place, gpus in placement)
+
     def _with_preemption(self, shape: Shape, nodes: Sequence[int]) -> Placement:
         """Return open GPUs of a shape on nodes whose pending jobs come as late as possible in the order."""
-        if shape.parts:
-            used: list[int] = []
-            for part in shape.parts:
-                enough = [node for node in nodes if self._open.gpus[node] >= part and node not in used]
-                used.append(max(enough, key=lambda node: self._preference(node, part)))
-            return tuple(zip(used, shape.parts, strict=True))
+        if not shape.parts:
+            return self._tasks_with_preemption(shape, nodes)
+        used: list[int] = []
+        # The parts are in falling order, so a large part gets one of the few nodes that suit it.
+        for part in shape.parts:
+            enough = [node for node in nodes if self._open.gpus[node] >= part and node not in used]
+            used.append(max(enough, key=lambda node: self._preference(node, part)))
+        return tuple(zip(used, shape.parts, strict=True))
+
+    def _tasks_with_preemption(self, shape: Shape, nodes: Sequence[int]) -> Placement:
+        """Return open GPUs for a job of tasks on nodes whose pending jobs come as late as possible in the order."""
         size = shape.gpus_per_task
-        by_preference = sorted(nodes, key=lambda node: self._preference(node, size), reverse=True)
         placement = []
-        gpus_left = shape.gpus
-        for node in by_preference:
-            gpus = min(self._open.gpus[node] // size * size, gpus_left)
-            if gpus:
-                placement.append((node, gpus))
-                gpus_left -= gpus
+        missing = shape.gpus
+        for node in sorted(nodes, key=lambda node: self._preference(node, size), reverse=True):
+            # A task stays on one node, so GPUs that are too few for a task are of no use.
+            gpus_of_whole_tasks = self._open.gpus[node] // size * size
+            taken = min(gpus_of_whole_tasks, missing)
+            if taken:
+                placement.append((node, taken))
+                missing -= taken
         return tuple(placement)
 
     def _preference(self, node: int, gpus: int) -> tuple[float, int, int]:
@@ -189,6 +221,7 @@ class GangPlaces:
 
     def _pending_on(self, node: int) -> Iterator[tuple[int, int]]:
         """Yield the place in the order and the GPUs of each pending job on a node, the last job first."""
+        # The order is read only when a job must preempt others, because it may be slow to compute.
         if self._ranked is None:
             self._ranked = self._by_node()
         for place, gpus, job_id in self._ranked[node]:
@@ -199,10 +232,12 @@ class GangPlaces:
         """Return, for each node, its pending jobs with their places in the order and their GPUs, the last job first."""
         on_node: list[list[tuple[int, int, JobId]]] = [[] for _ in self._pending_gpus]
         for place, job in enumerate(self._order()):
-            if job.job_id in self._pending:
-                for node, gpus in job.placement:
-                    if node < len(on_node):
-                        on_node[node].append((place, gpus, job.job_id))
+            if job.job_id not in self._pending:
+                continue
+            for node, gpus in job.placement:
+                # As in `_count_pending`, the node may have been removed.
+                if node < len(on_node):
+                    on_node[node].append((place, gpus, job.job_id))
         for jobs in on_node:
             jobs.reverse()
         return on_node
@@ -228,11 +263,13 @@ def node_numbers(shape: Shape, free: Sequence[int]) -> dict[str, float]:
     >>> node_numbers(Shape(16, (8, 8)), [8, 6, 4])
     {'node_gpus_needed': 8, 'nodes_needed': 2, 'nodes_left': 1, 'node_gpus_left': 8}
     """
-    if sum(free) < shape.gpus or shape.largest_part == 1:
-        return {}
     needed = shape.largest_part
+    # A job whose GPUs may be anywhere lacks GPUs, and no nodes.
+    if sum(free) < shape.gpus or needed == 1:
+        return {}
     return {
         "node_gpus_needed": needed,
+        # A job of tasks can run on one node with enough GPUs for a task.
         "nodes_needed": shape.parts.count(needed) if shape.parts else 1,
         "nodes_left": sum(gpus >= needed for gpus in free),
         "node_gpus_left": max(free, default=0),

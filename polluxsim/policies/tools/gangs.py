@@ -1,4 +1,14 @@
-"""Gang scheduling: whole jobs of the size their users asked for, in a given order or by a key."""
+"""Gang scheduling: whole jobs of the size their users asked for, in a given order or by a key.
+
+`schedule_gangs` goes through the jobs in an order and gives GPUs to each job that fits; `gangs_by` sorts the jobs by a
+key first. Every job takes GPUs of a `Budget`, or of `GangPlaces` if its GPUs must be spread over nodes in its shape.
+
+Invariants: a job gets all GPUs that it requests, or none; the reasons follow from a second pass by the same steps, so
+that they are true of the first.
+
+The trap: an order may be slow to compute, and most decisions need only its beginning. It is therefore an iterator, and
+the second pass reads a copy of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +26,11 @@ from polluxsim.policies.tools.gang_places import GangPlaces, Heads, gpus_up, non
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 
-Describe = Callable[[JobView], Mapping[str, float]]  # returns the sort key of a job, as numbers of a reason by name
+# Function that returns what orders a job, as numbers of a reason by name.
+Describe = Callable[[JobView], Mapping[str, float]]
+
+# Largest number of jobs just ahead of a waiting job that a reason names.
+NEAREST = 3
 
 
 class Budget:
@@ -29,7 +43,7 @@ class Budget:
         self._view = view
         self._mixes = mixes
         self._left = {name: view.gpus_of(name) for name in view.types}
-        self._only = next(iter(self._left)) if len(self._left) == 1 else None
+        self._has_one_type = len(self._left) == 1
         self.heads = Heads(view)
         self.left = sum(self._left.values())  # GPUs of all types that are left
 
@@ -39,9 +53,10 @@ class Budget:
         The GPUs are of the type on which the job runs, otherwise of its fastest type with enough GPUs.
         """
         wanted = job.num_replicas if gpus is None else gpus
+        # Most jobs of a long queue stop here, before their types are read.
         if wanted > self.left:
             return ()
-        if self._only is None and self._mixes and job.mixes_types:
+        if self._may_mix(job):
             crew = self._mixed(job, wanted)
         else:
             crew = self._of_one_type(wanted, self.heads.open_to(job))
@@ -51,18 +66,20 @@ class Budget:
         return crew
 
     def pass_over(self, job: JobView) -> None:
-        """Take no GPUs for a job."""
+        """Take no GPUs for a job. `GangPlaces` has the same method, in which the job loses its GPUs."""
 
     def left_for(self, job: JobView) -> int:
         """Return the most GPUs that a job can take now."""
-        if self._only is not None:
+        if self._has_one_type:
             return self.left
         usable = [self._left[name] for name in job.speeds]
-        return sum(usable) if self._mixes and job.mixes_types else max(usable, default=0)
+        if self._may_mix(job):
+            return sum(usable)
+        return max(usable, default=0)
 
     def types_left(self, job: JobView) -> Mapping[str, int]:
         """Return the GPUs that are left of each type that a job can use; empty if their type does not matter."""
-        if self._only is not None or (self._mixes and job.mixes_types):
+        if self._has_one_type or self._may_mix(job):
             return {}
         return {name: self._left[name] for name in job.speeds}
 
@@ -74,7 +91,12 @@ class Budget:
         self.left -= 1
         return True
 
+    def _may_mix(self, job: JobView) -> bool:
+        """Return whether a job may get GPUs of several types at once."""
+        return self._mixes and not self._has_one_type and job.mixes_types
+
     def _of_one_type(self, wanted: int, order: Sequence[str]) -> Crew:
+        """Return GPUs of the first type with enough GPUs; nothing if no type has enough."""
         for name in order:
             if wanted <= self._left[name]:
                 return ((name, wanted),)
@@ -83,22 +105,30 @@ class Budget:
     def _mixed(self, job: JobView, wanted: int) -> Crew:
         """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few."""
         present_types = self._view.node_types.crew(job.placement)
-        if sum(gpus for _, gpus in present_types) == wanted and all(
-            gpus <= self._left[name] for name, gpus in present_types
-        ):
+        present_gpus = sum(gpus for _, gpus in present_types)
+        if present_gpus == wanted and self._has(present_types):
             return present_types
         order = self.heads.open_to(job)
         crew = self._of_one_type(wanted, order)
         if crew:
             return crew
-        taken = {name: 0 for name in self._view.types if name in order}
+        return self._of_several_types(wanted, order)
+
+    def _has(self, crew: Crew) -> bool:
+        """Return whether the GPUs of a crew are left."""
+        return all(gpus <= self._left[name] for name, gpus in crew)
+
+    def _of_several_types(self, wanted: int, order: Sequence[str]) -> Crew:
+        """Return GPUs of types in an order, as many of each type as are left; nothing if they are too few."""
+        missing = wanted
+        taken: dict[str, int] = {}
         for name in order:
-            taken[name] = min(self._left[name], wanted)
-            wanted -= taken[name]
-        return () if wanted else tuple((name, gpus) for name, gpus in taken.items() if gpus)
-
-
-NEAREST = 3  # largest number of jobs just ahead of a waiting job that a reason names
+            taken[name] = min(self._left[name], missing)
+            missing -= taken[name]
+        if missing:
+            return ()
+        # In the order of the types of the cluster, as `NodeTypes.crew` names the GPUs that a job holds.
+        return tuple((name, taken[name]) for name in self._view.types if taken.get(name))
 
 
 def schedule_gangs(
@@ -129,9 +159,19 @@ def schedule_gangs(
     describe
         Function that returns the sort key of a job.
     """
-    # Another iterable than a list may be long, and slow to compute.
-    order, again = (order, order) if isinstance(order, list) else tee(order)
-    if may_all_fit(view) and len(view.types) == 1 and not view.sharing.held:
+    unread: Iterable[JobView]
+    if isinstance(order, list):
+        unread = order
+    else:
+        # Another iterable than a list may be long, and slow to compute. It is read once, and only as far as needed.
+        order, unread = tee(order)
+
+    def order_again() -> Iterable[JobView]:
+        # A copy of an iterator of `tee` reads all jobs, because nothing reads `unread` itself.
+        return copy(unread)
+
+    has_equal_gpus = len(view.types) == 1 and not view.sharing.held
+    if has_equal_gpus and may_all_fit(view):
         # All jobs fit, so only the order of the jobs that start matters.
         started = start_all(view, _in_order(view.waiting, order))
         if started is not None:
@@ -141,25 +181,83 @@ def schedule_gangs(
                 others_keep=True,
                 valid_until=order_lasts_until,
                 outdated_by=Change.ARRIVAL,
-                explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
+                explain=lambda jobs: _reasons_if_all_fit(view, list(order_again()), describe, jobs),
             )
-        order = copy(again)
+        order = order_again()
     at_limits = HeldByLimit(view)
+    # The reasons count again from here, after the jobs below are counted.
     held_before = at_limits.copy()
     if view.shape_rule.anywhere:
         placements = _placed_anywhere(view, order, at_limits, overtaking=overtaking)
     else:
-        placements = _placed_in_shape(view, order, lambda: copy(again), at_limits, overtaking=overtaking)
+        placements = _placed_in_shape(view, order, order_again, at_limits, overtaking=overtaking)
     view.limits.take_note(view.jobs, placements)
     some_wait = len(placements) < len(view.jobs)
+    # If no job waits, GPUs that become free are of no use.
+    outdated_by = Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL
     return Decision(
         placements,
         valid_until=order_lasts_until,
-        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: _reasons(
-            view, lambda: copy(again), held_before, jobs, overtaking=overtaking, describe=describe
-        ),
+        outdated_by=outdated_by,
+        explain=lambda jobs: _reasons(view, order_again, held_before, jobs, overtaking=overtaking, describe=describe),
     )
+
+
+def gangs_by(
+    view: ClusterView,
+    key: Callable[[JobView], Any],
+    describe: Describe,
+    *,
+    preemptive: bool = True,
+    lasts_until: float = inf,
+) -> Decision:
+    """Give GPUs to whole jobs in ascending order of a key; jobs with equal keys stay in order of submission.
+
+    A job that fits may start before a job that does not fit.
+
+    Parameters
+    ----------
+    key
+        Sort key of a job. The key may only fall while the job runs, unless an event happens.
+    describe
+        As in `schedule_gangs`.
+    preemptive
+        Whether running jobs are sorted with the waiting jobs, instead of before them.
+    lasts_until
+        Time until which no running job falls behind a waiting job [s].
+    """
+    if preemptive:
+        running_first = _none_is_preempted(view, key)
+        why_running_first = {"all_fit": 1.0}
+    else:
+        running_first = True
+        why_running_first = {"keeps_running": 1.0}
+    order: Iterable[JobView]
+    if running_first:
+        order = chain(view.running, sorted(view.waiting, key=key))
+        order_lasts_until = inf
+    else:
+        order = sorted(view.jobs, key=key)
+        order_lasts_until = lasts_until
+    if not (running_first and view.running):
+        why_running_first = {}
+
+    def describe_in_order(job: JobView) -> dict[str, float]:
+        return {**why_running_first, **describe(job)}
+
+    return schedule_gangs(view, order, order_lasts_until=order_lasts_until, describe=describe_in_order)
+
+
+def _none_is_preempted(view: ClusterView, key: Callable[[JobView], Any]) -> bool:
+    """Return whether no job preempts another one, because all jobs fit beside each other."""
+    if not may_all_fit(view):
+        return False
+    is_limited = bool(view.limits.limits)
+    may_not_start = is_limited or not view.shape_rule.anywhere
+    if may_not_start and len(view.types) == 1:
+        # If some nodes are too full for a waiting job, or a limit stops it, it may preempt running jobs.
+        return start_all(view, sorted(view.waiting, key=key)) is not None
+    return not is_limited
 
 
 def may_all_fit(view: ClusterView) -> bool:
@@ -247,30 +345,33 @@ def _admit(
 
 def _in_order(jobs: Sequence[JobView], order: Iterable[JobView]) -> Iterable[JobView]:
     """Return some jobs in the order of all jobs. The order is read only as far as needed."""
+    # One job needs no order, and is the usual case.
     if len(jobs) < 2:
         return jobs
     wanted = {job.job_id for job in jobs}
-    return islice((job for job in order if job.job_id in wanted), len(wanted))
+    wanted_in_order = (job for job in order if job.job_id in wanted)
+    # Without the slice, the order would be read to its end after the last wanted job.
+    return islice(wanted_in_order, len(wanted))
 
 
-def _all_fit(
+def _reasons_if_all_fit(
     view: ClusterView, ordered: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs if all jobs fit.
-
-    Most often these jobs are the last ones, so the order is read from its end.
-    """
+    """Return the reasons of some jobs if all jobs fit. `ordered` contains all jobs by precedence."""
     asked = set(jobs)
     gpus_left = view.num_gpus - view.demand
     available = gpus_up(view)
-    reasons = {}
-    for position, job in zip(range(len(ordered), 0, -1), reversed(ordered), strict=True):
+    position = len(ordered)
+    reasons: dict[JobId, Reason] = {}
+    # Most often the jobs are the last ones, so the order is read from its end.
+    for job in reversed(ordered):
         gpus_left += job.num_replicas
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
             reasons[job.job_id] = Reason(GANG_FITS, numbers | available)
             if len(reasons) == len(asked):
                 break
+        position -= 1
     return reasons
 
 
@@ -291,43 +392,55 @@ def _reasons(
     the shape that the job needs, `node_numbers` are among the numbers.
     """
     asked = set(jobs)
-    budget = Budget(view, mixes=True) if view.shape_rule.anywhere else GangPlaces(view, order)
-    ahead = deque[str](maxlen=NEAREST)
+    budget: Budget | GangPlaces
+    if view.shape_rule.anywhere:
+        budget = Budget(view, mixes=True)
+    else:
+        budget = GangPlaces(view, order)
+    just_ahead = deque[JobId](maxlen=NEAREST)
     at_limits = held_before.copy()
     available = gpus_up(view)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order(), start=1):
+        is_asked = job.job_id in asked
         stop = at_limits.stop(job)
         if stop is not None:
             budget.pass_over(job)
-            if job.job_id in asked:
+            if is_asked:
                 reasons[job.job_id] = stop.reason(job)
             continue
         head = budget.heads.of(job)
-        gpus_left = budget.left_for(head or job)
-        of_types = budget.types_left(head or job) if job.job_id in asked else {}
+        # A job behind a head gets GPUs after the head, so its reason states what is left for the head.
+        next_job = job if head is None else head
+        gpus_left = budget.left_for(next_job)
+        types_before = budget.types_left(next_job) if is_asked else {}
         fits = head is None and bool(budget.take(job))
-        if job.job_id in asked:
+        if is_asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
-            numbers |= available | none_up(view, head or job)
-            if of_types:
-                numbers |= _numbers_of_type(of_types, budget.types_left(head or job))
+            numbers |= available | none_up(view, next_job)
+            if types_before:
+                numbers |= _numbers_of_type(types_before, budget.types_left(next_job))
             if not fits and isinstance(budget, GangPlaces):
-                numbers |= budget.node_numbers(head or job)
-            if head is not None:
-                numbers["head_gpus_needed"] = head.num_replicas
-                reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers, (head.job_id,))
-            else:
-                kind = GANG_FITS if fits else GANG_DOES_NOT_FIT
-                reasons[job.job_id] = Reason(kind, numbers, () if fits else tuple(ahead)[::-1])
+                numbers |= budget.node_numbers(next_job)
+            reasons[job.job_id] = _reason(numbers, head, just_ahead, fits=fits)
             if len(reasons) == len(asked):
                 break
         if fits:
             at_limits.add([job])
-            ahead.append(job.job_id)
+            just_ahead.append(job.job_id)
         elif head is None and not overtaking:
             budget.heads.block(job)
     return reasons
+
+
+def _reason(numbers: Mapping[str, float], head: JobView | None, just_ahead: Iterable[JobId], *, fits: bool) -> Reason:
+    """Return the reason of a job with a head that blocks it, or None, and the nearest jobs ahead, the nearest last."""
+    if head is not None:
+        return Reason(BEHIND_HEAD_OF_LINE, {**numbers, "head_gpus_needed": head.num_replicas}, (head.job_id,))
+    if fits:
+        return Reason(GANG_FITS, numbers)
+    nearest_first = tuple(just_ahead)[::-1]
+    return Reason(GANG_DOES_NOT_FIT, numbers, nearest_first)
 
 
 def _numbers_of_type(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
@@ -335,51 +448,14 @@ def _numbers_of_type(before: Mapping[str, int], after: Mapping[str, int]) -> dic
 
     If it took none, they are those of the type with the most GPUs left.
     """
-    taken = [name for name in before if after[name] < before[name]]
-    name = taken[0] if taken else max(before, key=before.__getitem__)
-    return {"gpus_left": before[name], f"left_type {name}": before[name]}
-
-
-def gangs_by(
-    view: ClusterView,
-    key: Callable[[JobView], Any],
-    describe: Describe,
-    *,
-    preemptive: bool = True,
-    lasts_until: float = inf,
-) -> Decision:
-    """Give GPUs to whole jobs in ascending order of a key; jobs with equal keys stay in order of submission.
-
-    A job that fits may start before a job that does not fit.
-
-    Parameters
-    ----------
-    key
-        Sort key of a job. The key may only fall while the job runs, unless an event happens.
-    describe
-        As in `schedule_gangs`.
-    preemptive
-        Whether running jobs are sorted with the waiting jobs, instead of before them.
-    lasts_until
-        Time until which no running job falls behind a waiting job [s].
-    """
-    is_limited = bool(view.limits.limits)
-    may_not_start = is_limited or not view.shape_rule.anywhere
-    if may_not_start and preemptive and may_all_fit(view) and len(view.types) == 1:
-        # If some nodes are too full for a waiting job, or a limit stops it, it may preempt running jobs.
-        starting = sorted(view.waiting, key=key)
-        running_first = start_all(view, starting) is not None
-    else:
-        running_first = not preemptive or (may_all_fit(view) and not is_limited)
-    first, later = (view.running, view.waiting) if running_first else ((), view.jobs)
-    order = chain(first, sorted(later, key=key))
-    why_running_first = {"all_fit" if preemptive else "keeps_running": 1.0} if running_first and first else {}
-
-    def describe_in_order(job: JobView) -> dict[str, float]:
-        return {**why_running_first, **describe(job)}
-
-    lasts = inf if running_first else lasts_until
-    return schedule_gangs(view, order, order_lasts_until=lasts, describe=describe_in_order)
+    type_of_reason = max(before, key=before.__getitem__)
+    for name in before:
+        if after[name] < before[name]:
+            type_of_reason = name
+            break
+    gpus_left = before[type_of_reason]
+    # The type is the label of the number, which sentences print by `{left_type:label}`.
+    return {"gpus_left": gpus_left, f"left_type {type_of_reason}": gpus_left}
 
 
 def newcomers(view: ClusterView, known: Collection[JobId]) -> Sequence[JobView]:
@@ -387,9 +463,10 @@ def newcomers(view: ClusterView, known: Collection[JobId]) -> Sequence[JobView]:
 
     `known` are the jobs that the policy knows; it may still contain jobs that have ended.
     """
-    ended = view.changes.ended
-    num_known = len(known) - sum(job_id in known for job_id in ended)
+    num_ended = sum(job_id in known for job_id in view.changes.ended)
+    num_known = len(known) - num_ended
     arrived = view.changes.arrived
+    # The usual case: to read all jobs at each decision would be slow.
     if num_known + len(arrived) >= len(view.jobs):
         return arrived
     return [job for job in view.jobs if job.job_id not in known]

@@ -1,4 +1,14 @@
-"""Tools of policies that choose numbers of GPUs: times by GPUs, greedy dealing, placement, and decisions at events."""
+"""Tools of policies that choose numbers of GPUs: times by GPUs, greedy dealing, placement, and decisions at events.
+
+`TrueTimes` has the remaining times of jobs by numbers of GPUs. `deal` gives GPUs one by one to the job that gains most,
+and `reasons_of` explains the numbers. `decision_by` turns numbers into placements on one GPU type, and `Deal` gives out
+numbers on several types. `AtEvents` and `AtIntervals` are policies that decide again only when the numbers may change.
+
+Invariants: jobs get their fewest GPUs in order of submission before any job gets more; a job with an unchanged number
+keeps its GPUs, because other GPUs would cost a restart.
+
+The trap: the agent of a job may allow fewer GPUs than the minimum of its user. `most_gpus` then returns the minimum.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +25,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from polluxsim.common.instants import sort_key
-from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas
+from polluxsim.hardware.placements import Crew, JobId, Placement, gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.policy import Policy
@@ -24,9 +34,20 @@ from polluxsim.policies.tools.free_gpus import place
 from polluxsim.policies.tools.gangs import NEAREST, Budget
 from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, NO_LEAST_LEFT
 
+# Function that returns the reasons of some jobs, as `Decision.explain`.
 Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
 
-ROUNDING = 1e-9  # smaller relative differences of times are rounding errors
+# Smaller relative differences of times are rounding errors.
+ROUNDING = 1e-9
+
+# `common.templates.filled` explains the brackets and braces of a sentence.
+NO_GPU_LEFT = ReasonKind(
+    "no-gpu-left",
+    "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and "
+    "[num_gpus=0?no GPU is up|only {num_gpus:GPU} [num_gpus=1?is|are] up, so none is left for it].",
+    ELASTIC_UNITS,
+    "As many earlier jobs as there are GPUs have all GPUs.",
+)
 
 
 class TrueTimes:
@@ -44,16 +65,17 @@ class TrueTimes:
     def on(self, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
         ratios = self._ratios.setdefault(job.job_id, {})
-        requested = job.oracle.time_left(job.num_replicas)
+        time_as_requested = job.oracle.time_left(job.num_replicas)
         times = {}
         for gpus in counts:
             if gpus not in ratios:
                 try:
-                    ratios[gpus] = job.oracle.time_left(gpus) / requested
-                except ProfileRangeError:  # the job cannot run on this number of GPUs
+                    ratios[gpus] = job.oracle.time_left(gpus) / time_as_requested
+                except ProfileRangeError:
+                    # The job cannot run on this number of GPUs.
                     ratios[gpus] = 0.0
             if ratios[gpus]:
-                times[gpus] = requested * ratios[gpus]
+                times[gpus] = time_as_requested * ratios[gpus]
         return times
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
@@ -64,9 +86,11 @@ class TrueTimes:
         if gpus not in answers:
             choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
             try:
-                apart, together = (job.oracle.remaining_time(shape, choice) for shape in ((1,) * gpus, (gpus,)))
+                apart = job.oracle.remaining_time((1,) * gpus, choice)
+                together = job.oracle.remaining_time((gpus,), choice)
                 answers[gpus] = apart <= together
-            except ProfileRangeError:  # the profile does not know one of these placements
+            except ProfileRangeError:
+                # The profile does not know one of these placements, so the nodes may matter.
                 answers[gpus] = False
         return answers[gpus]
 
@@ -83,7 +107,8 @@ class TrueTimes:
         except ProfileRangeError:
             return inf
         ratio = time_on_placement / self.on(job, [gpus])[gpus]
-        return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
+        is_one_but_for_rounding = abs(ratio - 1.0) <= ROUNDING
+        return 1.0 if is_one_but_for_rounding else ratio
 
     def forget(self, changes: Changes) -> None:
         """Forget jobs that have ended, or that a fork altered."""
@@ -116,7 +141,9 @@ def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
 def powers_of_two(job: JobView, num_gpus: int) -> Sequence[int]:
     """Return the powers of two among `counts_of`, or the largest number if no number is a power of two."""
     counts = counts_of(job, num_gpus)
-    return [gpus for gpus in counts if gpus.bit_count() == 1] or counts[-1:]
+    powers = [gpus for gpus in counts if gpus.bit_count() == 1]
+    # Without this, a job whose limits have no power of two between them would never start.
+    return powers or counts[-1:]
 
 
 class Candidate(Protocol):
@@ -160,55 +187,62 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
 
     The earlier job wins a tie. If the gains of each job decrease, the sum of the gains is as large as possible.
     """
-    fewest_counts = [fewest_gpus(candidate.job) for candidate in candidates]
-    gains = [candidate.gain(fewest) for candidate, fewest in zip(candidates, fewest_counts, strict=True)]
-    heap = [(-sort_key(gain), order) for order, gain in enumerate(gains)]
+    counts = [fewest_gpus(candidate.job) for candidate in candidates]
+    gains: list[float] = []
+    heap: list[tuple[float, int]] = []
+    for index, candidate in enumerate(candidates):
+        gain = candidate.gain(counts[index])
+        gains.append(gain)
+        # The heap has the least pair first, so the gain is negated; the index lets the earlier job win a tie.
+        heap.append((-sort_key(gain), index))
     heapify(heap)
-    last = None
+    winner: JobId | None = None
     winning_gain = 0.0
-    for _ in range(num_gpus - sum(fewest_counts)):
+    for _ in range(num_gpus - sum(counts)):
         if not heap or heap[0][0] >= 0:
             break
-        last = heap[0][1]
-        winning_gain = gains[last]
-        fewest_counts[last] += 1
-        gains[last] = gain = candidates[last].gain(fewest_counts[last])
-        heapreplace(heap, (-sort_key(gain), last)) if gain > 0 else heappop(heap)
+        index = heap[0][1]
+        winner = candidates[index].job.job_id
+        winning_gain = gains[index]
+        counts[index] += 1
+        next_gain = candidates[index].gain(counts[index])
+        gains[index] = next_gain
+        if next_gain > 0:
+            heapreplace(heap, (-sort_key(next_gain), index))
+        else:
+            heappop(heap)
     by_name = {candidate.job.job_id: candidate for candidate in candidates}
-    counts = {job.job_id: 0 for job in jobs} | dict(zip(by_name, fewest_counts, strict=True))
-    return Dealt(counts, by_name, None if last is None else candidates[last].job.job_id, winning_gain)
-
-
-NO_GPU_LEFT = ReasonKind(
-    "no-gpu-left",
-    "The policy gives each job a first GPU in order of submission. The job is number {position} in this order, and "
-    "[num_gpus=0?no GPU is up|only {num_gpus:GPU} [num_gpus=1?is|are] up, so none is left for it].",
-    ELASTIC_UNITS,
-    "As many earlier jobs as there are GPUs have all GPUs.",
-)
+    counts_by_name = dict.fromkeys([job.job_id for job in jobs], 0)
+    counts_by_name |= zip(by_name, counts, strict=True)
+    return Dealt(counts_by_name, by_name, winner, winning_gain)
 
 
 def reasons_of(
     view: ClusterView, dealt: Dealt, asked: Sequence[JobId], reason: Callable[[Candidate, Dealt], Reason]
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait."""
+    """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait.
+
+    A waiting job came after as many jobs as there are GPUs, or too few GPUs were left for its minimum.
+    """
     wanted = set(asked)
-    gpus_left = view.num_gpus
-    ahead = deque[JobId](maxlen=NEAREST)
+    num_gpus = view.num_gpus
+    gpus_left = num_gpus
+    just_ahead = deque[JobId](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(view.jobs, start=1):
         candidate = dealt.candidates.get(job.job_id)
-        if job.job_id in wanted:
-            if candidate is not None:
-                reasons[job.job_id] = reason(candidate, dealt)
-            elif not gpus_left and position > view.num_gpus:
-                reasons[job.job_id] = Reason(NO_GPU_LEFT, {"position": position, "num_gpus": view.num_gpus})
-            else:
-                numbers = {"gpus_left": gpus_left, "fewest_gpus": fewest_gpus(job), "num_gpus": view.num_gpus}
-                reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
+        is_asked = job.job_id in wanted
         if candidate is not None:
-            ahead.append(job.job_id)
+            if is_asked:
+                reasons[job.job_id] = reason(candidate, dealt)
+            just_ahead.append(job.job_id)
             gpus_left -= fewest_gpus(job)
+        elif is_asked and gpus_left == 0 and position > num_gpus:
+            reasons[job.job_id] = Reason(NO_GPU_LEFT, {"position": position, "num_gpus": num_gpus})
+        elif is_asked:
+            numbers = {"gpus_left": gpus_left, "fewest_gpus": fewest_gpus(job), "num_gpus": num_gpus}
+            nearest_first = tuple(just_ahead)[::-1]
+            reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, nearest_first)
     return reasons
 
 
@@ -228,9 +262,10 @@ def decision_by(view: ClusterView, counts: Mapping[JobId, int], explain: Explain
 def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
     """Return placements on one GPU type. A job with an unchanged number keeps its GPUs; small jobs are packed first."""
     (gpu_type,) = view.types
-    counted_jobs = [(job, counts[job.job_id]) for job in view.jobs if counts.get(job.job_id)]
-    counted_jobs.sort(key=lambda pair: pair[1])
-    return place(view, [(job, ((gpu_type, gpus),)) for job, gpus in counted_jobs])
+    started = [job for job in view.jobs if counts.get(job.job_id)]
+    # The sort is stable, so jobs with equal numbers stay in order of submission.
+    started.sort(key=lambda job: counts[job.job_id])
+    return place(view, [(job, ((gpu_type, counts[job.job_id]),)) for job in started])
 
 
 class Deal:
@@ -245,15 +280,23 @@ class Deal:
     def start(self, job: JobView) -> bool:
         """Give a job the fewest GPUs on which it can run; return False if they do not fit."""
         counts = counts_of(job, self._view.num_gpus)
-        if not counts or not (crew := self._budget.take(job, counts[0])):
+        if not counts:
             return False
-        ((self._types[job.job_id], self.gpus[job.job_id]),) = crew
+        crew = self._budget.take(job, counts[0])
+        if not crew:
+            return False
+        # A budget that does not mix types returns GPUs of one type.
+        ((gpu_type, gpus),) = crew
+        self._types[job.job_id] = gpu_type
+        self.gpus[job.job_id] = gpus
         return True
 
     def grow(self, job: JobView) -> bool:
         """Give a started job one more GPU; return False if it cannot use the GPU, or if no GPU of its type is left."""
         gpus = self.gpus[job.job_id] + 1
-        if gpus not in counts_of(job, self._view.num_gpus) or not self._budget.take_one_more(self._types[job.job_id]):
+        if gpus not in counts_of(job, self._view.num_gpus):
+            return False
+        if not self._budget.take_one_more(self._types[job.job_id]):
             return False
         self.gpus[job.job_id] = gpus
         return True
@@ -262,17 +305,23 @@ class Deal:
         """Return the speedup (goodput over that on one GPU) that one GPU more adds; 1 while the goodput is unknown."""
         gpu_type = self._types[job.job_id]
         gpus = self.gpus[job.job_id]
+        # On one type, the goodputs by type may be empty.
         model = job.goodput if len(self._view.types) == 1 else job.goodputs[gpu_type]
         if model is None:
             return 1.0
         node_size = max(self._view.gpus_per_node[node] for node in self._view.nodes_of(gpu_type))
-        now, then, alone = (model.best(ceil(count / node_size), count)[0] for count in (gpus, gpus + 1, 1))
-        return (then - now) / alone
+        goodput = model.best(ceil(gpus / node_size), gpus)[0]
+        goodput_with_one_more = model.best(ceil((gpus + 1) / node_size), gpus + 1)[0]
+        goodput_on_one = model.best(1, 1)[0]
+        return (goodput_with_one_more - goodput) / goodput_on_one
 
     def placements(self) -> dict[JobId, Placement]:
         """Return placements. A job with an unchanged number keeps its GPUs; the other jobs are packed in order."""
-        started = [job for job in self._view.jobs if job.job_id in self.gpus]
-        return place(self._view, [(job, ((self._types[job.job_id], self.gpus[job.job_id]),)) for job in started])
+        crews: list[tuple[JobView, Crew]] = []
+        for job in self._view.jobs:
+            if job.job_id in self.gpus:
+                crews.append((job, ((self._types[job.job_id], self.gpus[job.job_id]),)))
+        return place(self._view, crews)
 
 
 class AtEvents(Policy):
@@ -291,12 +340,18 @@ class AtEvents(Policy):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event, or repeat the last decision."""
-        has_learnt = self.is_elastic and bool(view.changes.learnt)
-        if self._last is None or view.changes.jobs_or_nodes or (has_learnt and limits(view) != self._limits):
+        if self._last is None or view.changes.jobs_or_nodes or self._other_limits(view):
             self._last = self.decide(view)
             self._limits = limits(view) if self.is_elastic else {}
             return self._last
+        # The engine has the reasons already, and they are true of the time of the decision only.
         return replace(self._last, explain=None)
+
+    def _other_limits(self, view: ClusterView) -> bool:
+        """Return whether an agent that has learnt allows its job another number of GPUs than at the last decision."""
+        if not self.is_elastic or not view.changes.learnt:
+            return False
+        return limits(view) != self._limits
 
 
 def limits(view: ClusterView) -> dict[JobId, int]:
@@ -312,10 +367,12 @@ class AtIntervals(AtEvents):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event or the interval, or repeat the last decision."""
+        # Without a last decision, `AtEvents` decides again.
         if view.has_come(self._next):
             self._last = None
         before = self._last
         decision = super().allocate(view, rng)
-        if self._last is not before:
+        has_decided = self._last is not before
+        if has_decided:
             self._next = view.time + self.interval
         return replace(decision, valid_until=self._next)

@@ -1,4 +1,14 @@
-"""What users, qualities of service and queues hold of their limits, while a policy starts jobs one after the other."""
+"""What users, qualities of service and queues hold of their limits, while a policy starts jobs one after the other.
+
+A limit says how many GPUs, or how many running jobs, a group of jobs may have at once: for example the jobs of a user
+in a queue. `HeldByLimit` counts job by job, and `OpenRows` asks it about all rows of a table.
+
+Invariants: a limit stops a start, and takes no GPUs from a running job unless another job of its group started first; a
+job that a limit stops blocks no other job.
+
+The trap: a policy of one part of a cluster sees the jobs of its part only, but a limit counts all jobs. The running
+jobs of other parts are in `view.limits.holders`.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +30,21 @@ def is_at_limit(*attributes: str) -> Excuse:
     def exceeds(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
         numbers = reason.numbers
         if "limit_gpus" in numbers:
-            gpus_or_jobs = seen.held_with(job, attributes, counts_gpus=True)
-            return (
-                numbers["limit_gpus_held"] <= gpus_or_jobs and gpus_or_jobs + job.num_replicas > numbers["limit_gpus"]
-            )
-        gpus_or_jobs = seen.held_with(job, attributes, counts_gpus=False)
-        return numbers["limit_jobs_held"] <= gpus_or_jobs and gpus_or_jobs + 1 > numbers["limit_jobs"]
+            held = seen.held_with(job, attributes, counts_gpus=True)
+            stated = numbers["limit_gpus_held"]
+            is_over = held + job.num_replicas > numbers["limit_gpus"]
+        else:
+            held = seen.held_with(job, attributes, counts_gpus=False)
+            stated = numbers["limit_jobs_held"]
+            is_over = held + 1 > numbers["limit_jobs"]
+        # Jobs that start after this one may have added to what the reason states.
+        is_true = stated <= held
+        return is_true and is_over
 
     return exceeds
 
 
+# `common.templates.filled` explains the brackets and braces. Each %s is filled below, when a kind is made.
 STOPPED = (
     "[limit_gpus?This job needs {gpus_needed:GPU}, and %s holds {limit_gpus_held} of at most {limit_gpus:GPU}%s"
     "|%s runs {limit_jobs_held} of at most {limit_jobs:job}%s]. This job delays no other job."
@@ -47,9 +62,10 @@ def at_limit(name: str, attributes: tuple[str, ...], whose: str, where: str) -> 
 
     `whose` names the jobs that count together, and `where` their quality of service or queue, empty for all.
     """
+    whose_at_start = whose[0].upper() + whose[1:]
     return ReasonKind(
         name,
-        STOPPED % (whose, where, whose[0].upper() + whose[1:], where),
+        STOPPED % (whose, where, whose_at_start, where),
         LIMIT_UNITS,
         meaning=f"A limit on what {whose} may hold or run{where} stops the job.",
         excuses_waiting=is_at_limit(*attributes),
@@ -104,10 +120,13 @@ class HeldByLimit:
         limits = view.limits.limits
         self._counts = [(limit, Counter[str]()) for limit in limits]  # held by each group of jobs [GPUs or jobs]
         self._started: list[set[str]] = [set() for _ in limits]  # groups in which a job started
+        # Most clusters have no limits, and then the jobs are not read.
         if limits:
             # The policy itself adds the running jobs of its own part.
             own_jobs = {job.job_id for job in view.jobs}
-            self.add(job for job_id, job in view.limits.holders.items() if job_id not in own_jobs)
+            for job_id, job in view.limits.holders.items():
+                if job_id not in own_jobs:
+                    self.add([job])
 
     def __bool__(self) -> bool:
         """Return whether there are limits."""
@@ -130,7 +149,8 @@ class HeldByLimit:
                 if group is None:
                     continue
                 counts[group] += limit.amount(job)
-                if not job.placement:  # it starts now
+                starts_now = not job.placement
+                if starts_now:
                     started.add(group)
 
     def stop(self, job: JobView) -> Stop | None:
@@ -140,7 +160,8 @@ class HeldByLimit:
             if group is None:
                 continue
             # A running job keeps its GPUs, unless the policy started another job of the group before it.
-            if job.placement and group not in started:
+            keeps_gpus = job.placement and group not in started
+            if keeps_gpus:
                 continue
             if counts[group] + limit.amount(job) > limit.most:
                 return Stop(limit, counts[group])
@@ -152,6 +173,7 @@ class HeldByLimit:
         for limit, counts in self._counts:
             amount = table.gpus if limit.counts_gpus else np.ones(len(stopped), dtype=np.int64)
             if limit.is_by_user:
+                # The users are in the order of their indices, which `table.user` contains.
                 held_by_user = np.array([counts[user] for user in table.users], dtype=np.int64)
                 is_over = held_by_user[table.user] + amount > limit.most
                 # A limit by user stops no job without a user.
@@ -194,7 +216,7 @@ class OpenRows:
         self._table = table
         self._before = HeldByLimit(view)  # before the first start
         self._before.add(view.running)
-        self._now = self._before.copy() if self._before else self._before
+        self._now = self._before.copy()
         self._started: list[JobView] = []
         self._stopped: Mask | None = None  # None if it must be computed
 
@@ -221,4 +243,6 @@ class OpenRows:
         at_limits = self._before.copy()
         at_limits.add(self._started[:num_ahead])
         stop = at_limits.stop(job)
-        return None if stop is None else stop.reason(job)
+        if stop is None:
+            return None
+        return stop.reason(job)

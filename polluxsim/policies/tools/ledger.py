@@ -1,4 +1,15 @@
-"""A ledger of service: the times for which jobs have held GPUs, charged to jobs, users or queues."""
+"""A ledger of service: the times for which jobs have held GPUs, charged to jobs, users or queues.
+
+The balance of an account is the GPU time of its jobs. With a half-life, a GPU second of the past counts the less the
+longer ago it was: a charge of age a counts 2^(−a / half-life). `_weight` returns this weight, and `_weighted` returns
+its integral, for GPUs that were held until now.
+
+Invariants: a job is charged to one account at a time; the balance of an account depends on the times at which its jobs
+held GPUs, and not on how often a policy decided.
+
+The trap: a job may lose its GPUs between two decisions, by its end or a failure. `settle` finds the time from the
+service that the job has attained, so it must be called before anything else at a decision.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +69,9 @@ class Ledger(Generic[AccountT]):
             holding = self._holdings.get(job_id)
             if holding is not None:
                 service = holding.job.attained_service - holding.attained_service
-                self.stop(job_id, min(holding.start + service / holding.job.num_replicas, view.time))
+                end = holding.start + service / holding.job.num_replicas
+                # Rounding may put the end behind the present time.
+                self.stop(job_id, min(end, view.time))
 
     def start(self, now: float, job: JobView, account: AccountT, *, gpus: int, delay: float = 0.0) -> None:
         """Begin to charge an account for GPUs that a job gets now, after a delay [s]."""
@@ -73,9 +86,9 @@ class Ledger(Generic[AccountT]):
         del self._by_account[account][job_id]
         if not self._by_account[account]:
             del self._by_account[account]
-        charged, since = self._charges.get(account, (0.0, time))
+        earlier_charge, since = self._charges.get(account, (0.0, time))
         charge = holding.gpus * self._weighted(time - holding.charged_from)
-        self._charges[account] = charged * self._weight(time - since) + charge, time
+        self._charges[account] = earlier_charge * self._weight(time - since) + charge, time
 
     def follow(
         self,
@@ -90,13 +103,20 @@ class Ledger(Generic[AccountT]):
         that get GPUs, in order of submission; by default all waiting jobs are read to find them.
         """
         allocation = decision.allocation
-        for job_id in allocation if decision.others_keep else tuple(self._holdings):
+        # A copy, because `stop` removes holdings. A decision that keeps the other jobs names all that lose their GPUs.
+        may_lose_gpus = tuple(allocation if decision.others_keep else self._holdings)
+        for job_id in may_lose_gpus:
             if not allocation.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
-        waiting = view.waiting if started is None else started
-        begun = [job for job in waiting if allocation.get(job.job_id)] if allocation else []
+        begun: list[JobView] = []
+        # A decision without placements starts no job. The waiting jobs are not read then, because they may be many.
+        if allocation:
+            waiting = view.waiting if started is None else started
+            begun = [job for job in waiting if allocation.get(job.job_id)]
         for job in view.changes.arrived:
-            if job.placement and allocation.get(job.job_id, job.placement if decision.others_keep else ()):
+            # A job that arrives with GPUs was started by another policy, before a fork.
+            placement_if_left_out = job.placement if decision.others_keep else ()
+            if job.placement and allocation.get(job.job_id, placement_if_left_out):
                 begun.append(job)
         for job in begun:
             self.start(view.time, job, account_of(job), gpus=job.num_replicas)
@@ -116,8 +136,11 @@ class Ledger(Generic[AccountT]):
             if job_id not in accounts or accounts[job_id][1] != holding.account:
                 self.stop(job_id, now)
         for job_id, (job, account) in accounts.items():
-            if job_id not in self._holdings:
-                self.start(now, job, account, gpus=1, delay=0.0 if job_id in before else delay_of(job))
+            if job_id in self._holdings:
+                continue
+            # A job whose account changes has held GPUs until now, and does not restart.
+            delay = 0.0 if job_id in before else delay_of(job)
+            self.start(now, job, account, gpus=1, delay=delay)
 
     def holding(self, job_id: JobId) -> AccountHolder | None:
         """Return the GPUs that a job holds, or None."""
@@ -125,8 +148,8 @@ class Ledger(Generic[AccountT]):
 
     def balance(self, account: AccountT, now: float) -> float:
         """Return the charges of an account until now [GPU s]."""
-        charged, since = self._charges.get(account, (0.0, now))
-        balance = charged * self._weight(now - since)
+        earlier_charge, since = self._charges.get(account, (0.0, now))
+        balance = earlier_charge * self._weight(now - since)
         for holding in self._by_account.get(account, {}).values():
             balance += holding.gpus * self._weighted(now - holding.charged_from)
         return balance
@@ -135,8 +158,10 @@ class Ledger(Generic[AccountT]):
         """Set the charges of an account until now [GPU s]."""
         self._charges[account] = value, now
         for job_id, holding in self._by_account.get(account, {}).items():
-            later = holding._replace(charged_from=max(holding.charged_from, now))
-            self._holdings[job_id] = self._by_account[account][job_id] = later
+            # The new balance contains what the holding was charged until now.
+            charged_later = holding._replace(charged_from=max(holding.charged_from, now))
+            self._holdings[job_id] = charged_later
+            self._by_account[account][job_id] = charged_later
 
     def accounts(self) -> list[AccountT]:
         """Return the accounts that have a balance or a job that holds GPUs."""
@@ -148,15 +173,21 @@ class Ledger(Generic[AccountT]):
 
     def keep(self, accounts: Iterable[AccountT]) -> None:
         """Close all other accounts. Their jobs must not hold GPUs."""
-        kept_owners = set(accounts)
-        self._charges = {account: charge for account, charge in self._charges.items() if account in kept_owners}
+        open_accounts = set(accounts)
+        self._charges = {account: charge for account, charge in self._charges.items() if account in open_accounts}
 
     def _weight(self, age: float) -> float:
         """Return the weight of a charge of an age [s]."""
-        return 1.0 if self._half_life == inf else float(2.0 ** (-age / self._half_life))
+        if self._half_life == inf:
+            return 1.0
+        return float(2.0 ** (-age / self._half_life))
 
     def _weighted(self, length: float) -> float:
         """Return the integral of the weight over a length of time until now [s]."""
+        # A job is not charged during its delay, in which the length is negative.
         if length <= 0:
             return 0.0
-        return length if self._half_life == inf else self._half_life / log(2.0) * (1.0 - self._weight(length))
+        if self._half_life == inf:
+            return length
+        mean_life = self._half_life / log(2.0)
+        return mean_life * (1.0 - self._weight(length))

@@ -1,4 +1,11 @@
-"""Policies per partition of a cluster, or per queue."""
+"""Policies per partition of a cluster, or per queue.
+
+Each group of nodes has its own copy of a policy, see `parts`. A partition is a group of nodes that the cluster states;
+a queue has the nodes that the user of `PerQueue` gives to it. In both cases the queue of a job says where it is.
+
+Invariants: the groups have no common nodes. Partitions that have some form one group, and queues that have some are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +41,7 @@ class ByPartition(DisjointParts):
             part = "+".join(group.names)
             nodes[part] = group.nodes
             part_of_queue |= dict.fromkeys(group.names, part)
+        # The empty mapping is that of the first decision.
         if self._part_of_queue not in ({}, part_of_queue):
             raise InvalidConfigError(
                 "the partitions of the cluster cannot be changed in the middle of a run; change only their nodes, or "
@@ -44,6 +52,7 @@ class ByPartition(DisjointParts):
 
     def placed(self, view: ClusterView, new: Sequence[JobView]) -> Mapping[JobId, str]:
         """Return the part of each new job."""
+        # The engine has refused jobs whose queue is no partition.
         return {job.job_id: self._part_of_queue[job.queue or ""] for job in new}
 
 
@@ -73,13 +82,15 @@ class ByQueue(DisjointParts):
 
     def placed(self, view: ClusterView, new: Sequence[JobView]) -> Mapping[JobId, str]:
         """Return the queue of each new job. Raise InvalidConfigError if the queue has no nodes."""
+        queues: dict[JobId, str] = {}
         for job in new:
-            if queue_of(job) not in self._nodes:
+            queue = queue_of(job)
+            if queue not in self._nodes:
                 raise InvalidConfigError(
-                    f"job {job.job_id!r} is in queue {queue_of(job)!r}, which has no nodes, "
-                    f"{allowed_among(queue_of(job), self._nodes)}"
+                    f"job {job.job_id!r} is in queue {queue!r}, which has no nodes, {allowed_among(queue, self._nodes)}"
                 )
-        return {job.job_id: queue_of(job) for job in new}
+            queues[job.job_id] = queue
+        return queues
 
 
 class PerPartition(PerPart):

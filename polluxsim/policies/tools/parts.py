@@ -1,22 +1,33 @@
-"""Policies that ask other policies about parts of a view: the split of the view, and the merge of the decisions."""
+"""Policies that ask other policies about parts of a view: the split of the view, and the merge of the decisions.
+
+A part is a group of nodes with its jobs: a pool of one GPU type, a partition or a queue. `PerPart` has a copy of a
+policy for each part. At each decision its partition splits the view into views of the parts, each copy decides about
+one of them, and the partition merges the decisions.
+
+Invariants: each job and each node is in one part (`DisjointParts`); a node has the same number in a part as in the
+whole view, so that placements need no translation; a job that moves ends in one part and arrives in the other.
+
+The trap: the engine gives a job the same view at all decisions, and policies compare views by identity. The views of
+jobs in a part are therefore kept, and made anew only if the view of the engine is another one.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import deepcopy
-from functools import reduce
-from itertools import chain
-from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.node_shapes import ShapeRule
-from polluxsim.hardware.placements import Allocation, JobId, Placement
+from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
+from polluxsim.models.batch_size import BatchSize
 from polluxsim.policies.contract.policy import Allocates, Policy, PolicyAround, as_policy
 from polluxsim.policies.contract.view import (
+    Change,
     ClusterView,
     Decision,
     JobProxy,
@@ -66,6 +77,7 @@ class JobInPart(JobProxy):
         must_move: bool = False,
     ) -> None:
         super().__init__(job, part=part, types=types, on_type=on_type, must_move=must_move)
+        # A view of a job is frozen, so that no policy can change the job.
         object.__setattr__(self, "_oracle", None)
 
     @property
@@ -76,8 +88,10 @@ class JobInPart(JobProxy):
     @property
     def report(self) -> Report | None:
         """Return the log of the job. A job that must leave its nodes shows no present step time."""
-        logged = self.job.report
-        return logged._replace(step_time=None) if logged is not None and self.values["must_move"] else logged
+        report = self.job.report
+        if report is not None and self.values["must_move"]:
+            return report._replace(step_time=None)
+        return report
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -91,7 +105,9 @@ class JobInPart(JobProxy):
     def goodput(self) -> GoodputModel | None:
         """Return the goodput on the only type of the part, or on the type on which the job ran last."""
         on_type = self.values["on_type"]
-        return self.job.goodput if on_type is None else cast("GoodputModel | None", self.job.goodputs[on_type])
+        if on_type is None:
+            return self.job.goodput
+        return cast("GoodputModel | None", self.job.goodputs[on_type])
 
     @property
     def oracle(self) -> Oracle:
@@ -99,6 +115,7 @@ class JobInPart(JobProxy):
         on_type = self.values["on_type"]
         if on_type is None:
             return self.job.oracle
+        # The job may have another oracle than when the one on the type was made.
         if self._oracle is not self.job.oracle:
             object.__setattr__(self, "_oracle", self.job.oracle)
             object.__setattr__(self, "_oracle_on_type", self.job.oracle.on(on_type))
@@ -177,8 +194,10 @@ class DisjointParts(Partition):
     def parts(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return the view of each part. In it, the nodes of other parts have no GPUs."""
         nodes = self.nodes(view)
+        jobs: dict[str, dict[JobId, JobView]] = {part: {} for part in nodes}
         ended: dict[str, dict[JobId, float]] = {part: {} for part in nodes}
         arrived: dict[str, list[JobId]] = {part: [] for part in nodes}
+        # Before `_take_note`, which forgets the parts of the jobs that have ended.
         for job_id, end in view.changes.ended.items():
             if job_id in self._jobs:
                 ended[self.of(job_id)][job_id] = end
@@ -186,48 +205,71 @@ class DisjointParts(Partition):
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
         for job_id, before, after in self.moved(view):
-            if job_id in arrived[before]:  # the policy of that part has not seen the job
+            # If the job arrives now, the policy of the part before has not seen it, and is not told of its end.
+            if job_id in arrived[before]:
                 arrived[before].remove(job_id)
             else:
                 ended[before][job_id] = view.time
             arrived[after].append(job_id)
             self._jobs[job_id] = self.shown(view, self._jobs[job_id].job, after)
-        jobs: dict[str, dict[JobId, JobView]] = {part: {} for part in nodes}
         for job in view.jobs:
-            previous = self._jobs[job.job_id]
-            jobs[previous.values["part"]][job.job_id] = previous
-        return {part: self._view(view, part, nodes[part], jobs[part], arrived[part], ended[part]) for part in nodes}
+            jobs[self.of(job.job_id)][job.job_id] = self._jobs[job.job_id]
+        views: dict[str, ClusterView] = {}
+        for part in nodes:
+            views[part] = self._view(view, part, nodes[part], jobs[part], arrived[part], ended[part])
+        return views
 
     def merge(self, view: ClusterView, decisions: Mapping[str, Decision]) -> Decision:
         """Return one decision for the cluster from the decisions for its parts, by their names."""
         allocation: dict[JobId, Placement] = {}
+        shared: dict[JobId, Gpus] = {}
+        hosts: dict[JobId, Host] = {}
+        batch_sizes: dict[JobId, BatchSize] = {}
+        rejected: list[JobId] = []
+        delays: dict[JobId, float] = {}
+        outdated_by = Change(0)
         for part, decision in decisions.items():
             allocation |= decision.allocation
             if not decision.others_keep:
-                holders = (job.job_id for job in view.running if self.of(job.job_id) == part)
-                stay = decision.allocation.keys() | decision.shared.keys()
-                allocation |= {job_id: () for job_id in holders if job_id not in stay}
-        parts_decisions = decisions.values()
+                # The whole decision says `others_keep`, so it must name the jobs of this part that lose their GPUs.
+                for job_id in self._losers(view, part, decision):
+                    allocation[job_id] = ()
+            shared |= decision.shared
+            hosts |= decision.hosts
+            batch_sizes |= decision.batch_sizes
+            rejected += decision.rejected
+            delays |= decision.delays
+            outdated_by |= decision.outdated_by
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
             reasons: dict[JobId, Reason] = {}
             for part, decision in decisions.items():
-                if decision.explain is not None and (mine := [job_id for job_id in asked if self.of(job_id) == part]):
-                    reasons |= decision.explain(mine)
+                asked_of_part = [job_id for job_id in asked if self.of(job_id) == part]
+                if asked_of_part and decision.explain is not None:
+                    reasons |= decision.explain(asked_of_part)
             return reasons
 
         return Decision(
             allocation,
             others_keep=True,
-            shared=dict(chain.from_iterable(decision.shared.items() for decision in parts_decisions)),
-            hosts=dict(chain.from_iterable(decision.hosts.items() for decision in parts_decisions)),
-            batch_sizes=dict(chain.from_iterable(decision.batch_sizes.items() for decision in parts_decisions)),
-            rejected=[job_id for decision in parts_decisions for job_id in decision.rejected],
-            valid_until=min(decision.valid_until for decision in parts_decisions),
-            outdated_by=reduce(or_, (decision.outdated_by for decision in parts_decisions)),
+            shared=shared,
+            hosts=hosts,
+            batch_sizes=batch_sizes,
+            rejected=rejected,
+            valid_until=min(decision.valid_until for decision in decisions.values()),
+            outdated_by=outdated_by,
             explain=explain,
-            delays=dict(chain.from_iterable(decision.delays.items() for decision in parts_decisions)),
+            delays=delays,
         )
+
+    def _losers(self, view: ClusterView, part: str, decision: Decision) -> list[JobId]:
+        """Return the running jobs of a part that a decision about the part leaves out."""
+        placed = decision.allocation.keys() | decision.shared.keys()
+        losers = []
+        for job in view.running:
+            if self.of(job.job_id) == part and job.job_id not in placed:
+                losers.append(job.job_id)
+        return losers
 
     def _take_note(self, view: ClusterView) -> None:
         """Take note of new jobs, and forget jobs that have ended."""
@@ -240,7 +282,9 @@ class DisjointParts(Partition):
                 self._jobs[job.job_id] = self.shown(view, job, before.values["part"])
         if new:
             parts = self.placed(view, new)
-            self._jobs |= {job.job_id: self.shown(view, job, parts[job.job_id]) for job in new}
+            for job in new:
+                self._jobs[job.job_id] = self.shown(view, job, parts[job.job_id])
+        # All jobs of the view are known now, so any other job has ended.
         if len(self._jobs) > len(view.jobs):
             self._jobs = {job.job_id: self._jobs[job.job_id] for job in view.jobs}
 
@@ -255,17 +299,15 @@ class DisjointParts(Partition):
     ) -> ClusterView:
         """Return the view of a part with its nodes and jobs, and its jobs that arrived and ended [s]."""
         inside = set(nodes)
-        sizes = [gpus if node in inside else 0 for node, gpus in enumerate(view.gpus_per_node)]
-        free = [gpus if node in inside else 0 for node, gpus in enumerate(view.free)]
-        changes = view.changes.among(jobs, arrived=[jobs[job_id] for job_id in arrived], ended=ended)
+        arrived_jobs = [jobs[job_id] for job_id in arrived]
         rules = self._node_rules(view, part, nodes)
         return view.part(
-            sizes,
+            _only_inside(view.gpus_per_node, inside),
             jobs,
-            changes,
+            view.changes.among(jobs, arrived=arrived_jobs, ended=ended),
             nodes=inside,
             node_types=rules.node_types,
-            free=free,
+            free=_only_inside(view.free, inside),
             shape_rule=rules.shape_rule,
         )
 
@@ -276,13 +318,20 @@ class DisjointParts(Partition):
             return before
         node_types = view.node_types
         if node_types and nodes:
-            inside = set(nodes)
-            first = node_types[nodes[0]]
-            node_types = NodeTypes([gpu if node in inside else first for node, gpu in enumerate(node_types)])
+            # Otherwise the policy would see the types of nodes that it cannot use.
+            types_in_part = [node_types[nodes[0]]] * len(node_types)
+            for node in nodes:
+                types_in_part[node] = node_types[node]
+            node_types = NodeTypes(types_in_part)
         shape_rule = view.shape_rule.within(nodes)
         rules = _NodeRules(nodes, view.node_types, view.shape_rule, node_types, shape_rule)
         self._rules[part] = rules
         return rules
+
+
+def _only_inside(gpus_per_node: Sequence[int], inside: Container[int]) -> list[int]:
+    """Return the GPUs of each node, 0 for a node outside a part."""
+    return [gpus if node in inside else 0 for node, gpus in enumerate(gpus_per_node)]
 
 
 class PerPart(PolicyAround):

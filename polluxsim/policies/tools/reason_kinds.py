@@ -1,4 +1,12 @@
-"""Kinds of reasons that several policies give, and parts of sentences that several kinds contain."""
+"""Kinds of reasons that several policies give, and parts of sentences that several kinds contain.
+
+The sentence of a kind is a template, which `polluxsim.common.templates.filled` explains. `{gpus_left:GPU}` is a number
+with its unit, "1 GPU" or "2 GPUs". `[first|second]` becomes the first choice whose numbers a reason has, or nothing,
+and a choice may begin with a condition: `[gpus_left=0?none is|{gpus_left:GPU} are] left` becomes "none is left" or "2
+GPUs are left". In an f-string, doubled braces stand for single ones, and a name in capitals is a part from this module.
+
+Parts of sentences come first, then the units of the numbers, the tests whether a reason is true, and the kinds.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +17,21 @@ PLACE = (
     "[group_jobs? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
     "[queue_type? for type {queue_type:label}]"
     "[all_fit? (all jobs fit, so running jobs go first)|keeps_running? (running jobs go first)]"
+    # The order of each policy in turn. Only one of these applies, because policies state different numbers.
+    # Tiresias-L, then Tiresias.
     "[queues?, in queue {queue} of {queues}[queue_threshold? (up to {queue_threshold:hours} GPU-hours)], with "
     "{attained_service:hours} GPU-hours attained. In a queue, jobs with GPUs move ahead of waiting jobs"
     "[queue_entered?. Otherwise jobs stay in the order in which they entered it, this job at {queue_entered:clock}]"
     "|queue?, in queue {queue} of 2, with {attained_service:hours} GPU-hours attained (queue 1 ends at "
     "{queue_threshold:hours} GPU-hours). [queue=1?Queue 1 goes by submission|Queue 2 goes by the time at which jobs "
     "entered it]"
+    # Least attained service in quanta, and the Gittins index, which another part below states.
     "|quanta?, with {quanta} whole [quanta=1?quantum|quanta] of {quantum:hours} "
     "[quantum=3600?GPU-hour|GPU-hours] attained ({attained_service:hours} GPU-hours in all)[gittins_index?|. "
     "Jobs with equal quanta go by submission]"
     "|attained_service?, with {attained_service:hours} GPU-hours attained[submission_next?. Jobs with equal GPU-hours "
     "go by submission]]"
+    # The Gittins index, by the number of ended jobs (services), and of those that needed more service.
     "[gittins_index?[services=0?. No job has ended yet, so the jobs are in order of submission"
     "|longer_services=0? and a Gittins index of 0, because [services=1?the only job that has ended did not need"
     "|none of the {services:job} that have ended needed] more than these quanta. Jobs with equal indices go by "
@@ -28,6 +40,7 @@ PLACE = (
     "[services=1?the only job that has ended. It|longer_services=services?all {services:job} that have ended. They"
     "|{longer_services} of the {services:job} that have ended. [longer_services=1?It|They]] needed more than these "
     "quanta. Jobs with equal indices go by submission]]"
+    # Policies that compute a share of the time for each job. A time below half a second is not printed.
     "[shares_due?. It has no share of the time yet, because it arrived after the policy last computed shares. The "
     "policy computes them again at {shares_due:clock} or later. Until then, such jobs go after those with a share, by "
     "submission"
@@ -39,12 +52,14 @@ PLACE = (
     "start-ups do not)"
     "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts for it"
     "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts against it]"
+    # Policies that know the true durations, or expect them.
     "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests. Jobs with equal times "
     "go by submission]"
     "[remaining_service?, with {remaining_service:hours} GPU-hours left to run"
     "[group_types>1? on the fastest type that it can use]. Jobs with equal GPU-hours go by submission]"
     "[expected_service?[learnt_jobs=0?. No job has completed yet, so all jobs count as equal and stay in order of "
     "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended]]"
+    # Deadlines, use by the queue, priorities and utilities.
     "[deadline?, with its deadline at {deadline:clock}"
     "|no_deadline?, without a deadline: such jobs come last, in order of submission]"
     "[virtual_usage?, by the GPU time of the queues per unit of weight, the least first, then by submission. Its queue "
@@ -58,6 +73,7 @@ PLACE = (
     "[priority?, with priority {priority}. [protected_until?It goes first until {protected_until:clock}, because it "
     "started less than {min_run_time:clock} before|Jobs that started less than {min_run_time:clock} ago go first, then "
     "the highest priority. Of equal ones, running jobs go first, then the first submitted]]"
+    # First in, first out.
     "[submitted?: running jobs first, then by submission, this job at {submitted:clock}"
     "|arrived?, by submission at {arrived:clock}]."
 )
@@ -128,8 +144,11 @@ ELASTIC_UNITS = {
 
 def is_behind_head(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     """Return whether a job that the reason names waits for more GPUs than are idle on each of its types."""
-    waiting = [other for other in seen.jobs if other.job_id in reason.others and seen.waits(other)]
-    return any(not seen.fits_somewhere(head) for head in waiting)
+    for other in seen.jobs:
+        is_waiting_head = other.job_id in reason.others and seen.waits(other)
+        if is_waiting_head and not seen.fits_somewhere(other):
+            return True
+    return False
 
 
 def waits_on_another_type(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
@@ -144,7 +163,7 @@ def another_does_not_fit(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 def needs_a_power_of_two(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     """Return whether the smallest power of two of GPUs that the job can run on exceeds the idle GPUs of each type."""
-    fewest = 1 << (job.min_replicas - 1).bit_length()
+    fewest = 1 << (job.min_replicas - 1).bit_length()  # the minimum, rounded up to a power of two
     return all(fewest > seen.free[name] for name in job.speeds)
 
 

@@ -1,4 +1,8 @@
-"""Remove lines that solvers print to standard output and that no option switches off."""
+"""Remove lines that solvers print to standard output and that no option switches off.
+
+HiGHS is the solver of integer programmes that SciPy contains. Some of its lines would stand between the lines that the
+user of a run reads.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+# The file descriptor of standard output.
 STDOUT = 1
 
-CHATTER = (b"HighsMipSolverData::",)  # beginnings of lines that HiGHS always prints (ERGO-Code/HiGHS, issue 2783)
+# Beginnings of lines that HiGHS always prints (ERGO-Code/HiGHS, issue 2783).
+CHATTER = (b"HighsMipSolverData::",)
 
+# The file descriptor is that of the process, so two threads must not exchange it at once.
 _one_at_a_time = Lock()
 
 
@@ -26,10 +33,12 @@ def without_chatter() -> Iterator[None]:
     with _one_at_a_time:
         try:
             before = os.dup(STDOUT)
-        except OSError:  # it is closed
+        except OSError:
+            # Standard output is closed, so nothing can be printed.
             yield
             return
         with tempfile.TemporaryFile() as output:
+            # Earlier lines belong to standard output, and must not come into the file.
             _flush()
             os.dup2(output.fileno(), STDOUT)
             try:
@@ -45,6 +54,6 @@ def without_chatter() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write the buffers of C to the present file."""
+    """Write the buffers of C to the present file. Some systems have no `fflush` that Python can call."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)

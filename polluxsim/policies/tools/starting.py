@@ -1,4 +1,13 @@
-"""Start waiting gangs in an order of a table, without preemption; read only the jobs that can start."""
+"""Start waiting gangs in an order of a table, without preemption; read only the jobs that can start.
+
+The decisions are those of `gangs.schedule_gangs` with the running jobs first. That function reads the order job by job.
+Here, array operations on the table find the next job that fits, so that a long queue costs little.
+
+Invariants: running jobs keep their GPUs; the starts are in the order of the jobs.
+
+The trap: array operations know one GPU type, and running jobs that hold the GPUs that they request. `schedule_gangs`
+decides in all other cases, see `_is_special`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,8 @@ from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import NEAREST, Describe, schedule_gangs
 from polluxsim.policies.tools.held_by_limit import OpenRows
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
-from polluxsim.policies.tools.waiting_table import Fitting, Order, WaitingTable
+from polluxsim.policies.tools.waiting_orders import Order
+from polluxsim.policies.tools.waiting_table import Fitting, WaitingTable
 
 
 class Start(NamedTuple):
@@ -56,14 +66,17 @@ class GangPass:
         self.free = FreeGpus.free_in(self.view)
         self.fitting = Fitting(self.table, self.view)
         self.open_rows = OpenRows(self.view, self.table)
-        behind = self.table.waits.copy()  # jobs that the pass has not reached
+        behind = self.table.waits.copy()  # jobs that have not started; a copy, because the pass changes it
         while self.free.total > 0:
-            candidates = behind & self.fitting.rows(self.free) if self.overtaking else behind
+            candidates = behind
+            if self.overtaking:
+                candidates = behind & self.fitting.rows(self.free)
             row = next(self.order.rows(self.open_rows.among(candidates)), None)
             if row is None:
                 return
             num_free = self.free.total
             placement = self.free.pack_shape(self.fitting.shape_of(row))
+            # Without overtaking, the next job need not fit, and then it blocks all others.
             if placement is None:
                 return
             behind[row] = False
@@ -73,37 +86,49 @@ class GangPass:
     def reasons(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
         """Return the reasons of some jobs, of the kinds of `schedule_gangs`."""
         reasons = self._of_running(asked, describe)
-        rows = [row for row in map(self.table.row_of, asked) if self.table.waits[row]]
+        rows = []
+        for job_id in asked:
+            row = self.table.row_of(job_id)
+            if self.table.waits[row]:
+                rows.append(row)
         if not rows:
             return reasons
         head = None if self.overtaking else self._head()
-        started = [self.table.job(start.row).job_id for start in self.starts]
-        keys = [self.order.key(start.row) for start in self.starts]  # in rising order
-        running = [job.job_id for job in self.view.running]
+        num_running = len(self.view.running)
+        # Jobs with GPUs in order, as far as a reason may name them.
+        last_running = [job.job_id for job in self.view.running[-NEAREST:]]
+        with_gpus = last_running + [self.table.job(start.row).job_id for start in self.starts]
+        keys_of_starts = [self.order.key(start.row) for start in self.starts]  # in rising order
         available = gpus_up(self.view)
         for row, rank in zip(rows, self.order.ranks(rows), strict=True):
             job = self.table.job(row)
             key = self.order.key(row)
-            num_ahead = bisect_left(keys, key)
-            gpus_left = self.starts[num_ahead].free if num_ahead < len(keys) else self.free.total
-            position = len(running) + rank
+            num_ahead = bisect_left(keys_of_starts, key)  # starts before the turn of this job
+            if num_ahead < len(keys_of_starts):
+                gpus_left = self.starts[num_ahead].free
+                starts_now = keys_of_starts[num_ahead] == key
+            else:
+                gpus_left = self.free.total
+                starts_now = False
+            position = num_running + rank
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": gpus_left, **describe(job)}
             numbers |= available
             of_limit = self.open_rows.reason(job, num_ahead)
+            # The head comes first: a job behind it waits for the head, even if a limit would stop it too.
             if head is not None and key > self.order.key(head):
                 numbers["head_gpus_needed"] = int(self.table.gpus[head])
                 numbers |= node_numbers(self.fitting.shape_of(head), self.free.gpus)
                 reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers, (self.table.job(head).job_id,))
-            elif num_ahead < len(keys) and keys[num_ahead] == key:
+            elif starts_now:
                 reasons[job.job_id] = Reason(GANG_FITS, numbers)
             elif of_limit is not None:
                 reasons[job.job_id] = of_limit
             else:
-                ahead = running[-NEAREST:] + started[max(num_ahead - NEAREST, 0) : num_ahead]
-                nearest = tuple(reversed(ahead[-NEAREST:]))
                 free = free_before(self.starts, num_ahead, self.free)
                 numbers |= node_numbers(self.fitting.shape_of(row), free)
-                reasons[job.job_id] = Reason(GANG_DOES_NOT_FIT, numbers, nearest)
+                end = len(last_running) + num_ahead
+                nearest = with_gpus[max(end - NEAREST, 0) : end]
+                reasons[job.job_id] = Reason(GANG_DOES_NOT_FIT, numbers, tuple(reversed(nearest)))
         return reasons
 
     def _of_running(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
@@ -128,7 +153,8 @@ class GangPass:
     def _head(self) -> int | None:
         """Return the row of the first job that does not start, and that no limit stops; None if there is none."""
         behind = self.table.waits.copy()
-        behind[[start.row for start in self.starts]] = False
+        for start in self.starts:
+            behind[start.row] = False
         return next(self.order.rows(self.open_rows.among(behind)), None)
 
 
@@ -150,10 +176,12 @@ def start_gangs(
         allocation[table.job(start.row).job_id] = start.placement
     view.limits.take_note(view.jobs, allocation)
     some_wait = len(allocation) < len(view.jobs)
+    # If no job waits, GPUs that become free are of no use.
+    outdated_by = Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL
     return Decision(
         allocation,
         valid_until=inf,
-        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
+        outdated_by=outdated_by,
         explain=lambda asked: gangs.reasons(asked, describe),
     )
 
@@ -163,12 +191,20 @@ def _is_special(view: ClusterView) -> bool:
 
     Jobs hold other GPUs on several GPU types, and after a fork from a policy that shares GPUs or chooses their number.
     """
-    if view.demand <= view.num_gpus or len(view.types) > 1 or view.sharing.held:
+    all_may_fit = view.demand <= view.num_gpus
+    if all_may_fit or len(view.types) > 1 or view.sharing.held:
         return True
     return any(num_replicas(job.placement) != job.num_replicas for job in view.running)
 
 
 def started_by(table: WaitingTable, decision: Decision) -> list[JobView]:
     """Return the waiting jobs that get GPUs by a decision, in order of submission."""
-    rows = sorted(table.row_of(job_id) for job_id, placement in decision.allocation.items() if placement)
-    return [table.job(row) for row in rows if table.waits[row]]
+    rows = []
+    for job_id, placement in decision.allocation.items():
+        if not placement:
+            continue
+        row = table.row_of(job_id)
+        # The running jobs keep their GPUs, and do not start.
+        if table.waits[row]:
+            rows.append(row)
+    return [table.job(row) for row in sorted(rows)]

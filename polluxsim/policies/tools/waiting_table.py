@@ -3,19 +3,26 @@
 A policy that reads every waiting job at every decision takes time that grows with the square of the queue: a queue of n
 jobs has about n decisions. The table follows the changes from decision to decision, and array operations find the next
 job that can start.
+
+`WaitingTable` has a row for each job, `Fitting` finds the rows whose jobs fit into free GPUs, and `waiting_orders` has
+the orders in which policies read the rows. A mask is an array with a truth value for each row, shape (rows,).
+
+Invariants: the rows are in order of submission, so that equal jobs need no other key; `update` leaves the table as it
+would be if it were made anew from the view.
+
+The trap: the columns have more rows than the table. Only the properties cut the unused rows off, and their arrays share
+the memory of the columns, so a policy that writes to `value` changes the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from math import nan
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.common.instants import sort_keys
 from polluxsim.hardware.node_shapes import NodeRequest, Shape
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -26,11 +33,13 @@ Mask: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-ROOM = 64  # fewest rows of the columns of a table
+# Fewest rows of the columns of a table.
+ROOM = 64
+
+# Names of the attributes that `WaitingTable._allocate` sets.
 COLUMNS = (
     "_is_present", "_waits", "_gpus", "_request", "_user", "_queue", "_qos", "_submit_time", "_priority", "_value",
 )  # fmt: skip
-FEW = 16  # up to this number of jobs, their ranks are counted one by one
 
 
 class WaitingTable:
@@ -64,6 +73,7 @@ class WaitingTable:
         self._allocate(ROOM)
 
     def _allocate(self, capacity: int) -> None:
+        """Make empty columns with a number of rows."""
         self._is_present = np.zeros(capacity, dtype=bool)
         self._waits = np.zeros(capacity, dtype=bool)
         self._gpus = np.zeros(capacity, dtype=np.int64)
@@ -157,42 +167,47 @@ class WaitingTable:
 
     def present_users(self) -> list[str]:
         """Return the users of the jobs, in order of their first jobs."""
-        users, firsts = np.unique(self.user[self.is_present], return_index=True)
-        names = list(self.users)
-        return [names[users[place]] for place in np.argsort(firsts)]
+        return _in_order_of_rows(self.users, self.user[self.is_present])
 
     def waiting_queues(self, without: Sequence[JobView] = ()) -> list[str]:
         """Return the queues of the waiting jobs, in order of their first waiting jobs; some jobs do not count."""
-        waits = self.waits
+        counts = self.waits
         if without:
-            waits = waits.copy()
-            waits[[self._rows[job.job_id] for job in without]] = False
-        queues, firsts = np.unique(self.queue[waits], return_index=True)
-        names = list(self.queues)
-        return [names[queues[place]] for place in np.argsort(firsts)]
+            # A copy, because `waits` shares the memory of the column.
+            counts = counts.copy()
+            for job in without:
+                counts[self._rows[job.job_id]] = False
+        return _in_order_of_rows(self.queues, self.queue[counts])
 
     def update(self, view: ClusterView) -> None:
         """Follow the changes since the last decision."""
-        if isinstance(view.jobs, list | tuple) or not self._follows(view):
+        # A list is not of a view of the engine, and the changes of the view may be those since another decision.
+        is_view_of_engine = not isinstance(view.jobs, list | tuple)
+        follows = is_view_of_engine and self._follows(view)
+        if not follows:
             self._read(view.jobs)
         self._note_running(view.running)
 
     def _follows(self, view: ClusterView) -> bool:
         """Apply the changes since the last decision. Return False if the table must be made anew."""
         changes = view.changes
-        if changes.altered:  # requests or the order of submission may differ
+        # Requests or the order of submission may differ after a fork.
+        if changes.altered:
             return False
         for job_id in changes.ended:
             self._remove(job_id)
         for job_id in changes.evicted:
             if job_id in self._rows:
-                self._value[self._rows[job_id]] = nan  # it may have lost work
+                # The policy must compute the value again, because the job may have lost work.
+                self._value[self._rows[job_id]] = nan
         for job in changes.arrived:
             if job.job_id in self._rows or not self._is_last(job, changes.arrived[0]):
                 return False
             self._append(job)
+        # The table has missed changes if the policy did not make the last decision of the run.
         if len(self._rows) != len(view.jobs):
             return False
+        # Each array operation reads the empty rows too.
         if len(self._jobs) > ROOM + 2 * len(self._rows):
             self._compact()
         return self._has_same_first(view)
@@ -205,15 +220,19 @@ class WaitingTable:
         """
         if not self._jobs:
             return True
-        last = float(self._submit_time[len(self._jobs) - 1])
-        return job.submit_time > last or (job.submit_time == last and job is not first_arrival)
+        last_time = float(self._submit_time[len(self._jobs) - 1])
+        if job.submit_time == last_time:
+            return job is not first_arrival
+        return job.submit_time > last_time
 
     def _has_same_first(self, view: ClusterView) -> bool:
         """Return whether the first job is the one of the view: a copy of a run has other views of its jobs."""
-        while self._first < len(self._jobs) and self._jobs[self._first] is None:
+        first_of_view = next(iter(view.jobs), None)
+        if not self._rows:
+            return first_of_view is None
+        while self._jobs[self._first] is None:
             self._first += 1
-        first = next(iter(view.jobs), None)
-        return first is (self._jobs[self._first] if self._rows else None)
+        return first_of_view is self._jobs[self._first]
 
     def _read(self, jobs: Sequence[JobView]) -> None:
         """Make the table anew."""
@@ -226,14 +245,20 @@ class WaitingTable:
             self._append(job)
 
     def _append(self, job: JobView) -> None:
+        """Add a row for a job that waits."""
         row = len(self._jobs)
         if row == len(self._waits):
+            # Twice the length, so that the time to copy the columns stays in proportion to the number of jobs.
             self._resize(np.arange(row), 2 * row)
         self._jobs.append(job)
         self._rows[job.job_id] = row
-        self._is_present[row] = self._waits[row] = True
+        self._is_present[row] = True
+        # `_note_running` corrects this for a job that runs.
+        self._waits[row] = True
+        self._num_waiting += 1
         self._gpus[row] = job.num_replicas
         request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
+        # A new key gets the next index, and an index is never given again: rows keep their indices.
         self._request[row] = self.requests.setdefault(request, len(self.requests))
         self._user[row] = self.users.setdefault(user_of(job), len(self.users))
         self._queue[row] = self.queues.setdefault(queue_of(job), len(self.queues))
@@ -241,9 +266,9 @@ class WaitingTable:
         self._submit_time[row] = job.submit_time
         self._priority[row] = job.priority
         self._value[row] = nan
-        self._num_waiting += 1
 
     def _remove(self, job_id: JobId) -> None:
+        """Empty the row of a job. A job that ended before the policy took over the run has no row."""
         row = self._rows.pop(job_id, None)
         if row is None:
             return
@@ -253,17 +278,18 @@ class WaitingTable:
         self._running.discard(job_id)
 
     def _set_waits(self, row: int, *, waits: bool) -> None:
+        """Record whether the job of a row waits."""
         self._num_waiting += int(waits) - int(self._waits[row])
         self._waits[row] = waits
 
     def _note_running(self, running: Sequence[JobView]) -> None:
         """Record which jobs run now. The engine may have changed this without a decision of the policy."""
-        now = {job.job_id for job in running}
-        for job_id in self._running - now:
+        running_now = {job.job_id for job in running}
+        for job_id in self._running - running_now:
             self._set_waits(self._rows[job_id], waits=True)
-        for job_id in now - self._running:
+        for job_id in running_now - self._running:
             self._set_waits(self._rows[job_id], waits=False)
-        self._running = now
+        self._running = running_now
 
     def _compact(self) -> None:
         """Drop the empty rows."""
@@ -275,14 +301,29 @@ class WaitingTable:
 
     def _resize(self, rows: Ints, capacity: int) -> None:
         """Move some rows to the beginning of columns of another length."""
-        before = dict(vars(self))
+        attributes_before = dict(vars(self))
         self._allocate(capacity)
         for name in COLUMNS:
-            getattr(self, name)[: len(rows)] = before[name][rows]
+            column = getattr(self, name)
+            column[: len(rows)] = attributes_before[name][rows]
+
+
+def _in_order_of_rows(names: Mapping[str, int], indices: Ints) -> list[str]:
+    """Return the names whose indices occur in an array, in order of their first occurrence.
+
+    `names` contains the index of each name, in rising order: 0, 1, 2 and so on.
+    """
+    distinct_indices, first_places = np.unique(indices, return_index=True)
+    all_names = list(names)
+    in_order = distinct_indices[np.argsort(first_places)]
+    return [all_names[index] for index in in_order]
 
 
 class Fitting:
-    """Finds the jobs of a table that fit into free GPUs of a cluster of one GPU type."""
+    """Finds the jobs of a table that fit into free GPUs of a cluster of one GPU type.
+
+    It knows the requests in the table now. After an update of the table, make a new one.
+    """
 
     def __init__(self, table: WaitingTable, view: ClusterView) -> None:
         self._table = table
@@ -296,165 +337,10 @@ class Fitting:
 
     def rows(self, free: FreeGpus) -> Mask:
         """Return whether the job of each row fits into free GPUs, shape (rows,)."""
+        # A table that never had a job has no requests, which cannot be indexed.
+        if not self._shapes:
+            return self._table.waits
         # Many jobs have the same request, so each request is checked once.
         fits = np.array([free.fits(shape) for shape in self._shapes], dtype=bool)
-        mask: Mask = fits[self._table.request] if len(fits) else self._table.waits
-        return mask
-
-
-def grouped(indices: Ints, num_groups: int) -> Ints:
-    """Return the places of an array of group indices, group by group, in their order within each group."""
-    if num_groups <= np.iinfo(np.uint16).max:
-        return np.argsort(indices.astype(np.uint16), kind="stable")  # a radix sort, in linear time
-    return np.argsort(indices, kind="stable")
-
-
-class SubmissionOrder:
-    """The waiting jobs of a table in order of submission."""
-
-    def __init__(self, table: WaitingTable) -> None:
-        self._table = table
-
-    def rows(self, chosen: Mask) -> Iterator[int]:
-        """Yield the chosen rows in order."""
-        first = int(chosen.argmax()) if len(chosen) else 0
-        if not len(chosen) or not chosen[first]:
-            return
-        yield first
-        yield from (chosen[first + 1 :].nonzero()[0] + (first + 1)).tolist()
-
-    def key(self, row: int) -> tuple[float, int]:
-        """Return the sort key of a row."""
-        return 0.0, row
-
-    def ranks(self, rows: Sequence[int]) -> list[int]:
-        """Return the positions of waiting jobs among all waiting jobs, from 1."""
-        waits = self._table.waits
-        if len(rows) <= FEW:
-            return [int(np.count_nonzero(waits[: row + 1])) for row in rows]
-        counts = np.cumsum(waits)
-        return [int(counts[row]) for row in rows]
-
-
-class FallingOrder:
-    """The waiting jobs of a table by falling values, and by submission among equal values.
-
-    `compute` returns a value for each row, of shape (rows,). It is called when a value is first needed. Values that
-    differ by rounding only are equal.
-    """
-
-    def __init__(self, table: WaitingTable, compute: Callable[[], Floats]) -> None:
-        self._table = table
-        self._compute = compute
-
-    @cached_property
-    def _values(self) -> Floats:
-        return np.where(self._table.waits, self._compute(), -np.inf)
-
-    @cached_property
-    def _keys(self) -> Floats:
-        return sort_keys(self._values)
-
-    def value(self, job_id: JobId) -> float:
-        """Return the value of a waiting job."""
-        return float(self._values[self._table.row_of(job_id)])
-
-    def rows(self, chosen: Mask) -> Iterator[int]:
-        """Yield the chosen rows in order. The rows after the first one are sorted only if they are read."""
-        chosen_rows = chosen.nonzero()[0]
-        if not len(chosen_rows):
-            return
-        keys = self._keys[chosen_rows]
-        first = int(keys.argmax())
-        yield int(chosen_rows[first])
-        order = np.argsort(-keys, kind="stable")
-        yield from chosen_rows[order[1:]].tolist()
-
-    def key(self, row: int) -> tuple[float, int]:
-        """Return the sort key of a row."""
-        return -float(self._keys[row]), row
-
-    def ranks(self, rows: Sequence[int]) -> list[int]:
-        """Return the positions of waiting jobs among all waiting jobs, from 1."""
-        keys = self._keys
-        if len(rows) <= FEW:
-            return [self._rank(row) for row in rows]
-        places = np.empty(len(keys), dtype=np.int64)
-        places[np.argsort(-keys, kind="stable")] = np.arange(1, len(keys) + 1)
-        return [int(places[row]) for row in rows]
-
-    def _rank(self, row: int) -> int:
-        keys = self._keys
-        key = self._keys[row]
-        return int(np.count_nonzero(keys > key) + np.count_nonzero(keys[: row + 1] == key))
-
-
-class RisingOrder:
-    """The waiting jobs of a table by rising values, then by rising ranks, then by submission.
-
-    `compute` and `compute_ranks` return a value and a rank for each row, of shape (rows,). They are called when a value
-    is first needed. The values are sums of times up to `now` [s]; values that differ by rounding only are equal.
-    """
-
-    def __init__(
-        self, table: WaitingTable, compute: Callable[[], Floats], compute_ranks: Callable[[], Ints], now: float
-    ) -> None:
-        self._table = table
-        self._compute = compute
-        self._compute_ranks = compute_ranks
-        self._now = now
-
-    @cached_property
-    def _keys(self) -> Floats:
-        return sort_keys(np.where(self._table.waits, self._compute(), np.inf), self._now)
-
-    @cached_property
-    def _ranks(self) -> Ints:
-        return self._compute_ranks()
-
-    def rows(self, chosen: Mask) -> Iterator[int]:
-        """Yield the chosen rows in order. The rows after the first one are sorted only if they are read."""
-        chosen_rows = chosen.nonzero()[0]
-        if not len(chosen_rows):
-            return
-        keys = self._keys[chosen_rows]
-        with_lowest_key = chosen_rows[keys == keys.min()]
-        first = int(with_lowest_key[self._ranks[with_lowest_key].argmin()])
-        yield first
-        other_rows = chosen_rows[chosen_rows != first]
-        order = np.lexsort((self._ranks[other_rows], self._keys[other_rows]))
-        yield from other_rows[order].tolist()
-
-    def key(self, row: int) -> tuple[float, int, int]:
-        """Return the sort key of a row."""
-        return float(self._keys[row]), int(self._ranks[row]), row
-
-    def ranks(self, rows: Sequence[int]) -> list[int]:
-        """Return the positions of waiting jobs among all waiting jobs, from 1."""
-        if len(rows) <= FEW:
-            return [self._rank(row) for row in rows]
-        places = np.empty(len(self._keys), dtype=np.int64)
-        places[np.lexsort((self._ranks, self._keys))] = np.arange(1, len(self._keys) + 1)
-        return [int(places[row]) for row in rows]
-
-    def _rank(self, row: int) -> int:
-        key = self._keys[row]
-        rank = self._ranks[row]
-        num_less = int(np.count_nonzero(self._keys < key))
-        ties = (self._keys == key).nonzero()[0]
-        num_before = int(np.count_nonzero(self._ranks[ties] < rank))
-        num_equal = int(np.count_nonzero((self._ranks[ties] == rank) & (ties <= row)))
-        return num_less + num_before + num_equal
-
-
-class Order(Protocol):
-    """An order of the waiting jobs of a table."""
-
-    def rows(self, chosen: Mask) -> Iterator[int]:
-        """Yield the chosen rows in order."""
-
-    def key(self, row: int) -> Any:
-        """Return the sort key of a row."""
-
-    def ranks(self, rows: Sequence[int]) -> list[int]:
-        """Return the positions of waiting jobs among all waiting jobs, from 1."""
+        fits_by_row: Mask = fits[self._table.request]
+        return fits_by_row
