@@ -27,7 +27,7 @@ from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
-from polluxsim.policies.elastic.true_times import best_counts
+from polluxsim.policies.elastic.largest_sum import best_counts
 from polluxsim.policies.sized.reason_kinds import LEASED, OUTBID
 from polluxsim.policies.tools.gangs import newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
