@@ -27,6 +27,7 @@ LONGER = {
     "Scaled": "any policy, on nodes that go and come",
     "Shockwave": "a market, prospects and windows",
     "Sia": "configurations, matrix, programme, placing",
+    "Themis": "leases, bids, an auction, and GPUs that the auction leaves",
 }
 """Classes over a page, and what their rule has that takes more."""
 
