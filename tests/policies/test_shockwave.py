@@ -158,7 +158,7 @@ def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> 
 
 def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
     window, policy = Window(20, 60.0, 4, 1e-3), Shockwave()
-    short, long = (SimpleNamespace(left=left) for left in (59.0, 60.0))
+    short, long = (SimpleNamespace(remaining_time=time) for time in (59.0, 60.0))
     assert policy._weight(1.05, short, window) == pytest.approx(1.05**100)
     assert policy._weight(1.05, long, window) == pytest.approx(1.05**12)
     assert policy._weight(1.0, long, window) == 1.0

@@ -125,9 +125,9 @@ class Board:
                     occupants_in_the_way[node] = occupants
             if not occupants_in_the_way:
                 return None
-            gpus_to_move = {
-                node: sum(occupant.gpus for occupant in occupants) for node, occupants in occupants_in_the_way.items()
-            }
+            gpus_to_move: dict[int, int] = {}
+            for node, occupants_there in occupants_in_the_way.items():
+                gpus_to_move[node] = sum(occupant.gpus for occupant in occupants_there)
             node = min(gpus_to_move, key=gpus_to_move.__getitem__)
             used_nodes.add(node)
             movers += [occupant.job_id for occupant in occupants_in_the_way[node]]

@@ -14,7 +14,7 @@ Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, NamedTuple
@@ -130,7 +130,8 @@ class ElasticFlow(Policy):
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a line if no job has a deadline."""
-        if not jobs or any(job.deadline is not None for job in jobs):
+        has_deadlines = any(job.deadline is not None for job in jobs)
+        if not jobs or has_deadlines:
             return []
         return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
 
@@ -300,7 +301,7 @@ class ElasticFlow(Policy):
 
         The job keeps GPUs that the plans of other jobs need.
         """
-        demands = {job.job_id: self._demand(view, job) for job in view.jobs}
+        demands = self._demands(view, view.jobs)
         schedule = Schedule.of(view, demands)
         if schedule is not None:
             schedule.spread(demands)
@@ -312,9 +313,9 @@ class ElasticFlow(Policy):
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         admitted = [job for job in view.jobs if job.job_id not in arrived]
-        demands = {job.job_id: self._demand(view, job) for job in admitted}
+        demands = self._demands(view, admitted)
         schedule = self._of_admitted(view, demands)
-        new = {job.job_id: self._demand(view, job) for job in arrived.values()}
+        new = self._demands(view, arrived.values())
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
             with_group = schedule.with_new(demands, group)
@@ -351,9 +352,8 @@ class ElasticFlow(Policy):
         # because they have missed their deadlines anyway.
         for job_id, plan in old_plans.items():
             schedule.add(job_id, following(plan, view.time))
-        others = [job_id for job_id in demands if job_id not in old_plans]
-        deadlines = {job_id: sort_key(demands[job_id].deadline) for job_id in others}
-        for job_id in sorted(others, key=lambda job_id: (job_id in self._late, deadlines[job_id])):
+        without_plan = [job_id for job_id in demands if job_id not in old_plans]
+        for job_id in self._urgent_first(without_plan, demands):
             demand = demands[job_id]
             if schedule.admit(job_id, demand):
                 continue
@@ -381,9 +381,15 @@ class ElasticFlow(Policy):
             # A plan also misses its deadline if the job had to take nodes on which it is slower.
             if demand.is_met_by(plan):
                 old_plans[job_id] = plan
-        deadlines = {job_id: sort_key(demands[job_id].deadline) for job_id in old_plans}
-        order = sorted(old_plans, key=lambda job_id: (job_id in self._late, deadlines[job_id]))
-        return {job_id: old_plans[job_id] for job_id in order}
+        return {job_id: old_plans[job_id] for job_id in self._urgent_first(old_plans, demands)}
+
+    def _urgent_first(self, jobs: Iterable[JobId], demands: Mapping[JobId, Demand]) -> list[JobId]:
+        """Return jobs by deadline, those that already miss their deadlines last."""
+        return sorted(jobs, key=lambda job_id: (job_id in self._late, sort_key(demands[job_id].deadline)))
+
+    def _demands(self, view: ClusterView, jobs: Iterable[JobView]) -> dict[JobId, Demand]:
+        """Return the requirements of jobs that do not move."""
+        return {job.job_id: self._demand(view, job) for job in jobs}
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
         """Return the requirements of a job. Numbers of GPUs that do not make the job faster are left out.

@@ -249,8 +249,8 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     """
     times = {}
     fewest = fewest_gpus(job)
-    most = max(min(most_gpus(job), num_gpus), fewest)
-    for gpus in sample_counts(fewest, most, samples):
+    largest = max(min(most_gpus(job), num_gpus), fewest)
+    for gpus in sample_counts(fewest, largest, samples):
         try:
             times[gpus] = true_step_time(job, gpus, node_size)
         except ProfileRangeError:  # the job cannot run on this number of GPUs

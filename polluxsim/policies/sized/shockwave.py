@@ -176,7 +176,7 @@ def planned_rounds(
     n = np.eye(count, num_unknowns)
     e = np.eye(count, num_unknowns, k=count)
     u = np.eye(count, num_unknowns, k=2 * count)
-    rest = np.eye(count, num_unknowns, k=3 * count)
+    rests = np.eye(count, num_unknowns, k=3 * count)
     longest = np.eye(1, num_unknowns, k=4 * count)
     # `sort_key` removes differences by rounding, which the solver would enlarge.
     rounds_of_epoch = np.array([[sort_key(job.epoch_time / window.length)] for job in jobs])
@@ -187,8 +187,8 @@ def planned_rounds(
     # Each row times the unknowns is at most its limit.
     rows = [
         rounds_of_epoch * e - n,  # a job trains only in its rounds
-        -rounds_of_epoch * e - rest,  # the rest is at least the rounds left without those of the window
-        rest - longest,
+        -rounds_of_epoch * e - rests,  # the rest is at least the rounds left without those of the window
+        rests - longest,
         np.array([widths]) @ n,  # GPU rounds of all jobs
     ]
     limits = [np.zeros(count), -rounds_left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
@@ -262,7 +262,7 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
     return needed
 
 
-class Turn(NamedTuple):
+class MarketTurn(NamedTuple):
     """What a job meets in a round when its turn comes."""
 
     gpu_type: str  # type that the job takes; if it does not run, the type with the most GPUs left that it can use
@@ -431,22 +431,22 @@ class Shockwave(Policy):
         return can_wait, -sort_key(priority), not job.placement
 
 
-def _turns(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, Turn]:
+def _turns(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, MarketTurn]:
     """Return the turn of each job, in order. Each job takes the first GPU type that it can use and on which it fits."""
     free = dict(gpus_by_type(view))
-    turns: dict[JobId, Turn] = {}
+    turns: dict[JobId, MarketTurn] = {}
     for job in order:
         usable = [gpu_type for gpu_type in free if gpu_type in job.speeds]
         fitting = [gpu_type for gpu_type in usable if free[gpu_type] >= job.num_replicas]
         if fitting:
             gpu_type = fitting[0]
-            turns[job.job_id] = Turn(gpu_type, free[gpu_type], runs=True)
+            turns[job.job_id] = MarketTurn(gpu_type, free[gpu_type], runs=True)
             free[gpu_type] -= job.num_replicas
         elif usable:
             largest = max(usable, key=free.__getitem__)
-            turns[job.job_id] = Turn(largest, free[largest], runs=False)
+            turns[job.job_id] = MarketTurn(largest, free[largest], runs=False)
         else:
             # The types that are up are of no use to the job. The reason still needs the name of one.
             largest = max(free, key=free.__getitem__)
-            turns[job.job_id] = Turn(largest, 0, runs=False)
+            turns[job.job_id] = MarketTurn(largest, 0, runs=False)
     return turns

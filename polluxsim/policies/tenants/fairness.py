@@ -172,7 +172,7 @@ def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
     return ranks
 
 
-class Resources(NamedTuple):
+class OwnedResources(NamedTuple):
     """Amounts of the three resources whose shares count."""
 
     gpus: float
@@ -191,13 +191,13 @@ class Filling:
         self._default = NOTHING
         if view.hosts:
             self._default = least(shares_of(view.hosts, view.gpus_per_node))
-        # Resources of the cluster. CPUs and memory that it does not state are 0, and do not count.
-        self._all = Resources(
+        # OwnedResources of the cluster. CPUs and memory that it does not state are 0, and do not count.
+        self._all = OwnedResources(
             float(sum(view.gpus_per_node)),
             cpus=sum(host.cpus for host in view.hosts),
             memory=sum(host.memory for host in view.hosts),
         )
-        self._used = defaultdict[str, Resources](lambda: Resources(0.0, 0.0, 0.0))  # by owner
+        self._used = defaultdict[str, OwnedResources](lambda: OwnedResources(0.0, 0.0, 0.0))  # by owner
         self.shares_before: dict[JobId, float] = {}  # dominant share of the owner of each job at its turn
         self._crowded = frozenset[int]()  # while it is empty, `needs_of` returns what users request
         self._crowded = self._too_full()
@@ -265,7 +265,7 @@ class Filling:
         owner = self._policy.owner_of(job)
         used = self._used[owner]
         added = needs.times(job.num_replicas)
-        self._used[owner] = Resources(
+        self._used[owner] = OwnedResources(
             used.gpus + job.num_replicas, cpus=used.cpus + added.cpus, memory=used.memory + added.memory
         )
 

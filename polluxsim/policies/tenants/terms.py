@@ -59,7 +59,7 @@ class Rules(NamedTuple):
 def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: float) -> float:
     """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""
     terms_of_queue = terms.get(queue, Terms())
-    reserved_by_others = sum(others.reserved for name, others in terms.items() if name != queue)
+    reserved_by_others = sum(other_terms.reserved for name, other_terms in terms.items() if name != queue)
     return min(terms_of_queue.quota + terms_of_queue.borrowing_limit, num_gpus - reserved_by_others)
 
 

@@ -212,19 +212,18 @@ class RoundsOfShares(Policy):
             can_use = speeds[job.job_id] > 0
             may_take = can_use and not has_gpus and head is None
             is_taken = may_take and job.num_replicas <= gpus_left
-            yield (
-                job.job_id,
-                Turn(
-                    gpu_type,
-                    position,
-                    gpus_left=gpus_left if can_use or head is not None else 0,
-                    can_use=can_use,
-                    is_taken=is_taken,
-                    ahead=tuple(ahead[: -NEAREST - 1 : -1]),
-                    time_had=times_had[job.job_id],
-                    head=head,
-                ),
+            is_behind_head = head is not None
+            turn = Turn(
+                gpu_type,
+                position,
+                gpus_left=gpus_left if can_use or is_behind_head else 0,
+                can_use=can_use,
+                is_taken=is_taken,
+                ahead=tuple(ahead[: -NEAREST - 1 : -1]),  # the nearest first
+                time_had=times_had[job.job_id],
+                head=head,
             )
+            yield job.job_id, turn
             if is_taken:
                 gpus_left -= job.num_replicas
                 ahead.append(job.job_id)
