@@ -157,8 +157,8 @@ NO_OVERTAKING = Perturbation("no gang overtakes another", ("policy.overtaking=fa
 BY_SHARE = Perturbation(
     "jobs go first by share alone, whatever time they had",
     patches={
-        "polluxsim.policies.typed.rounds.RoundsOfShares._rank": lambda policy, job, name, speed, time: (
-            -policy._time_shares.get(job, {}).get(name, 0.0) if speed > 0 else 0.0
+        "polluxsim.policies.typed.rounds.RoundsOfShares._rank": lambda policy, view, pair, speed: (
+            -policy._time_shares.get(pair[0], {}).get(pair[1], 0.0) if speed > 0 else 0.0
         )
     },
 )

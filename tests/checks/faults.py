@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from polluxsim.checks.findings import Fault
 from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
-from polluxsim.policies.deadlines.elasticflow import PLANNED
+from polluxsim.policies.deadlines.reason_kinds import PLANNED
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.tools.free_gpus import FreeGpus, pack, pack_gang, remove
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE

@@ -56,7 +56,7 @@ def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     demand: TypedDemand, eta: float, data: st.DataObject
 ) -> None:
     """The rule written down once more, GPU by GPU, where nobody is passed over."""
-    utilities, free = 1 / demand.left[:, None] * demand.speeds, demand.gpus.copy()
+    utilities, free = 1 / demand.steps_left[:, None] * demand.speeds, demand.gpus.copy()
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
     queue = GangQueue(utilities, demand.widths, demand.gpus, here)
     each, made = queue.utilities_per_gpu, beam_search(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
@@ -95,7 +95,7 @@ def payoff_of(queue: GangQueue, eta: float, passed_over: set[int]) -> float:
             price = (min(some) / eta) ** (1 - taken) * max(some) ** taken
             payoffs[gpu_type] = queue.utilities[job, gpu_type] - queue.widths[job] * price
         positive = {name: payoff for name, payoff in payoffs.items() if payoff > 1e-9 * queue.utilities[job, name]}
-        here = queue.held[job]
+        here = queue.present_types[job]
         stays = here in positive
         if positive and (stays or job not in passed_over):
             name = here if here is not None and stays else max(positive, key=positive.__getitem__)
@@ -110,7 +110,7 @@ def test_jobs_are_passed_over_such_that_payoffs_come_to_most(
     demand: TypedDemand, eta: float, data: st.DataObject
 ) -> None:
     """Brute force over who is passed over."""
-    utilities = 1 / demand.left[:, None] * demand.speeds
+    utilities = 1 / demand.steps_left[:, None] * demand.speeds
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
     queue = GangQueue(utilities, demand.widths, demand.gpus, here)
     made = beam_search(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 10_000)
@@ -131,8 +131,8 @@ def test_a_wide_job_is_passed_over_for_two_that_are_worth_more_together() -> Non
     prices = Prices(queue.utilities_per_gpu, queue.gpus, 50.0)
     assert [bid.gpu_type for bid in beam_search(queue, prices, 1).values()] == [0, None, None]
     assert [(job, bid.gpu_type) for job, bid in beam_search(queue, prices, 64).items()] == [(0, None), (1, 0), (2, 0)]
-    assert beam_search(queue, prices, 64)[0].worth > 1
-    kept = queue._replace(held=[0, None, None])
+    assert beam_search(queue, prices, 64)[0].price_ratio > 1
+    kept = queue._replace(present_types=[0, None, None])
     assert [bid.gpu_type for bid in beam_search(kept, prices, 64).values()] == [0, None, None]
 
 

@@ -21,15 +21,8 @@ from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Changes
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
-from polluxsim.policies.elastic.true_times import (
-    Afs,
-    Bid,
-    EffectiveScaling,
-    Optimus,
-    Proportional,
-    best_counts,
-    goes_first,
-)
+from polluxsim.policies.elastic.largest_sum import best_counts
+from polluxsim.policies.elastic.true_times import Afs, Bid, EffectiveScaling, Optimus, Proportional, goes_first
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sized.themis import Themis, auctioned
 from polluxsim.policies.tools.gpu_counts import TrueTimes

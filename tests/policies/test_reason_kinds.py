@@ -14,7 +14,7 @@ import pytest
 import polluxsim
 from polluxsim.common.errors import PolicyError
 from polluxsim.policies.contract.reasons import ReasonKind
-from polluxsim.policies.reserving.backfill import RESERVED
+from polluxsim.policies.reserving.reason_kinds import RESERVED
 
 PACKAGE = Path(polluxsim.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -65,7 +65,7 @@ def test_optima_are_those_of_the_programmes(demand: TypedDemand, method: str) ->
     assert least == pytest.approx(best(demand, np.zeros_like(rows), rows), rel=1e-5)
     total = (demand.speeds * rules.MaxSum().of(demand, Solver(demand, method))).sum()
     assert total == pytest.approx(best(demand, -demand.speeds), rel=1e-4)
-    rows = demand.speeds / demand.left[:, None]
+    rows = demand.speeds / demand.steps_left[:, None]
     time = (1 / (rows * rules.MinMakespan().of(demand, Solver(demand, method))).sum(axis=1)).max()
     assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 106)
 
@@ -89,7 +89,7 @@ def test_like_jobs_have_like_shares(demand: TypedDemand, rule: int) -> None:
         return
     twice = demand_of(
         np.repeat(demand.speeds, 2, axis=0).tolist(), np.repeat(demand.widths, 2).tolist(), demand.gpus.tolist(),
-        np.repeat(demand.left, 2).tolist(),
+        np.repeat(demand.steps_left, 2).tolist(),
     )  # fmt: skip
     made = RULES[rule] if rule != 5 else rules.FinishTimeFairness()
     shares = made.of(twice, Solver(twice))
@@ -285,7 +285,7 @@ def test_nobody_has_more_than_all_the_time() -> None:
 @given(demands())
 @draws(10)
 def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: TypedDemand) -> None:
-    rows = demand.speeds / demand.left[:, None]
+    rows = demand.speeds / demand.steps_left[:, None]
     time = (1 / (rows * rules.MinMakespan(shortest=0.1, longest=1.0).of(demand, Solver(demand))).sum(axis=1)).max()
     assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 0.11)
 

@@ -21,7 +21,7 @@ from polluxsim.policies.sized.shockwave import (
     Prospect,
     Shockwave,
     Window,
-    _fitting,
+    _turns,
     fair_rounds,
     planned_rounds,
     prospect,
@@ -45,7 +45,7 @@ def value(jobs: list[Prospect], weights: list[float], rounds: tuple[int, ...], w
         done = min(count * window.length / job.epoch_time, job.epochs - job.done)
         knots = [log(base or LOG_OF_NOTHING) for base in BASES]
         total += weight * float(np.interp((job.done + done) / job.epochs, BASES, knots))
-        longest = max(longest, job.left - done * job.epoch_time)
+        longest = max(longest, job.remaining_time - done * job.epoch_time)
     return total / (len(jobs) * window.rounds) - window.weight_of_longest * longest
 
 
@@ -121,14 +121,16 @@ def test_a_fair_plan_leaves_nobody_more_than_it_can_spare(
             for plan in product(range(rounds + 1), repeat=len(jobs))
             if is_within_limits(jobs, plan, window)
             and all(
-                max(job.left - 120.0 * count, 0) <= rest for job, count, rest in zip(jobs, plan, spare, strict=True)
+                max(job.remaining_time - 120.0 * count, 0) <= rest
+                for job, count, rest in zip(jobs, plan, spare, strict=True)
             )
         ]
         assert fits == []
     else:
         assert is_within_limits(jobs, tuple(needed), window)
         assert all(
-            job.left - 120.0 * count <= rest + 1e-3 for job, count, rest in zip(jobs, needed, spare, strict=True)
+            job.remaining_time - 120.0 * count <= rest + 1e-3
+            for job, count, rest in zip(jobs, needed, spare, strict=True)
         )
 
 
@@ -156,7 +158,7 @@ def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> 
 
 def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
     window, policy = Window(20, 60.0, 4, 1e-3), Shockwave()
-    short, long = (SimpleNamespace(left=left) for left in (59.0, 60.0))
+    short, long = (SimpleNamespace(remaining_time=time) for time in (59.0, 60.0))
     assert policy._weight(1.05, short, window) == pytest.approx(1.05**100)
     assert policy._weight(1.05, long, window) == pytest.approx(1.05**12)
     assert policy._weight(1.0, long, window) == 1.0
@@ -176,7 +178,8 @@ def test_gangs_run_in_order_as_long_as_they_fit() -> None:
         SimpleNamespace(job_id=f"{place}", num_replicas=gpus, speeds={name: 1.0})
         for place, gpus in enumerate((4, 3, 2, 1))
     ]
-    assert _fitting(view, jobs)[0] == {"0": name, "2": name}  # type: ignore[arg-type]
+    turns = _turns(view, jobs)  # type: ignore[arg-type]
+    assert {job: turn.gpu_type for job, turn in turns.items() if turn.runs} == {"0": name, "2": name}
 
 
 def test_an_epoch_is_done_when_its_steps_are_and_the_last_one_never_before_the_end() -> None:
@@ -190,4 +193,4 @@ def test_an_epoch_is_done_when_its_steps_are_and_the_last_one_never_before_the_e
     assert [each.done for each in found] == [0, 1, 2, 2]
     assert [each.spent for each in found] == [sum(times[: each.done]) for each in found]
     assert [each.epoch_time for each in found] == [sum(times[: each.done + 1]) / (each.done + 1) for each in found]
-    assert all(each.epochs == 3 and each.left >= 1 for each in found)
+    assert all(each.epochs == 3 and each.remaining_time >= 1 for each in found)

@@ -28,6 +28,7 @@ LONGER = {
     "Shockwave": "a market, prospects and windows",
     "Slurm": "two schedulers in turns, and the parameters of slurm.conf",
     "Sia": "configurations, matrix, programme, placing",
+    "Themis": "leases, bids, an auction, and GPUs that the auction leaves",
 }
 """Classes over a page, and what their rule has that takes more."""
 

@@ -149,13 +149,16 @@ class JobProxy(JobView):
     values: dict[str, Any]  # attributes that differ
 
     def __init__(self, job: JobView, **values: Any) -> None:
+        # `JobView` is frozen, so an assignment would raise.
         object.__setattr__(self, "job", job)
         object.__setattr__(self, "values", values)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in JobProxy.__slots__:  # `copy` reads these before they are set
             raise AttributeError(name)
-        return self.values[name] if name in self.values else getattr(self.job, name)
+        if name in self.values:
+            return self.values[name]
+        return getattr(self.job, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobProxy:
         return type(self)(deepcopy(self.job, memo), **deepcopy(self.values, memo))

@@ -19,6 +19,9 @@ from polluxsim.policies.contract.job import JobView
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.workloads.job import Job
 
+LIKENESS = 0.8
+"""How much alike a name and a member must be, as `difflib` counts it, so that the name looks misspelt."""
+
 
 class Allocates(Protocol):
     """An object with the one method that each policy needs. `as_policy` makes a `Policy` of it."""
@@ -232,15 +235,21 @@ class _Adapted(Policy):
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> Iterable[str]:
         method = getattr(self.plain, "without_effect", None)
-        return () if method is None else list(method(jobs, cluster))
+        if method is None:
+            return super().without_effect(jobs, cluster)
+        return list(method(jobs, cluster))
 
     def on_type(self, gpu_type: str, types: Collection[str]) -> Policy:
         method = getattr(self.plain, "on_type", None)
-        return deepcopy(self) if method is None else as_policy(method(gpu_type, types))
+        if method is None:
+            return super().on_type(gpu_type, types)
+        return as_policy(method(gpu_type, types))
 
     def stays_on_type(self, job: JobView) -> bool:
         method = getattr(self.plain, "stays_on_type", None)
-        return False if method is None else bool(method(job))
+        if method is None:
+            return super().stays_on_type(job)
+        return bool(method(job))
 
 
 def as_policy(policy: Allocates) -> Policy:
@@ -274,9 +283,10 @@ def traits_of(policy: Allocates) -> Traits:
     name = adapted.label
     if not isinstance(traits, Traits):
         raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
-    lacking = [field.name for field in fields(Traits) if not getattr(traits, field.name)]
-    stated = adapted.plain if isinstance(adapted, _Adapted) else adapted
-    stray = [trait for trait in lacking if getattr(stated, trait, False)]
+    missing_traits = [field.name for field in fields(Traits) if not getattr(traits, field.name)]
+    stated = _as_written(adapted)
+    # An attribute `adaptive = True` beside no such trait: the author probably meant the trait.
+    stray = [trait for trait in missing_traits if getattr(stated, trait, False)]
     if stray:
         raise PolicyError(
             f"policy {name} has an attribute {stray[0]}, which has no effect; write traits = "
@@ -285,8 +295,9 @@ def traits_of(policy: Allocates) -> Traits:
     return traits
 
 
-LIKENESS = 0.8
-"""How much alike a name and a member must be, as `difflib` counts it, so that the name looks misspelt."""
+def _as_written(policy: Policy) -> object:
+    """Return the object that the author of a policy wrote."""
+    return policy.plain if isinstance(policy, _Adapted) else policy
 
 
 def misspelt_members(policy: Allocates) -> list[str]:
@@ -295,7 +306,7 @@ def misspelt_members(policy: Allocates) -> list[str]:
     Attributes that a class has from polluxsim are not looked at.
     """
     adapted = as_policy(policy)
-    stated: object = adapted.plain if isinstance(adapted, _Adapted) else adapted
+    stated = _as_written(adapted)
     sentences = _misspelt(stated, Policy)
     rules = adapted.quota_rules
     if rules is None:

@@ -1,8 +1,27 @@
-"""Reasons of decisions: their kinds, and the rounds that the tests of reasons see."""
+"""Reasons of decisions: their kinds, and the rounds that the tests of reasons see.
+
+A policy gives a `Reason` for what it decides about a job: a kind, and numbers by name. The kind has the sentence about
+the numbers, as a template in the small language of `polluxsim.common.templates`. It is read like this:
+
+- `{gpus}` is the number `gpus`. `{gpus:GPU}` counts: "1 GPU", "2 GPUs". `{end:clock}` is a time, `{share:%}` a share.
+- `{first}` and `{others}` are the names of other jobs.
+- `[a|b|c]` becomes the first part whose numbers are all known, or nothing.
+- `[gpus=0?a|b]` becomes `a` if the number is 0, otherwise `b`. `[end?a|b]` becomes `a` if the number `end` is known.
+
+>>> from polluxsim.common.templates import Values, filled
+>>> text = "It needs {gpus:GPU}. [left=0?No GPU is|{left:GPU} [left=1?is|are]] free[, and it starts at {start:clock}]."
+>>> filled(text, Values({"gpus": 2.0, "left": 0.0, "start": 3600.0}))
+'It needs 2 GPUs. No GPU is free, and it starts at 1:00:00.'
+>>> filled(text, Values({"gpus": 2.0, "left": 1.0}))
+'It needs 2 GPUs. 1 GPU is free.'
+
+A policy leaves a number out where the sentence shall leave out its part. Long sentences share parts, which are
+constants in upper case. Such a sentence is an f-string, so the braces of its own numbers are doubled: `{{gpus}}`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,9 +82,10 @@ class ReasonKind:
         if not isinstance(self.name, str) or not self.name:
             raise PolicyError(f"the name of a ReasonKind is {self.name!r}, must be a text that is not empty")
         units = self.units
-        if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
+        if not isinstance(units, Mapping) or not _are_texts([*units.keys(), *units.values()]):
             raise PolicyError(f"the units of the ReasonKind {self.name!r} are {short(units)}, must be texts by name")
-        object.__setattr__(self, "units", dict(units))  # the mapping of the caller may change
+        # By `__setattr__`, because the class is frozen. A copy, because the mapping of the caller may change.
+        object.__setattr__(self, "units", dict(units))
         if not isinstance(self.sentence, str):
             raise PolicyError(f"the sentence of the ReasonKind {self.name!r} is {short(self.sentence)}, must be a text")
         try:
@@ -75,6 +95,10 @@ class ReasonKind:
 
     def __str__(self) -> str:
         return self.name
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 class Reason(NamedTuple):
@@ -152,7 +176,8 @@ class RoundSeen:
         total = 0
         for other in self.jobs:
             gpus = self.held[other.job_id]
-            if gpus and all(getattr(other, name) == getattr(job, name) for name in attributes):
+            is_counted_together = all(getattr(other, name) == getattr(job, name) for name in attributes)
+            if gpus and is_counted_together:
                 total += gpus if counts_gpus else 1
         return total
 

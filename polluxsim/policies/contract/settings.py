@@ -18,7 +18,9 @@ from polluxsim.workloads.job import Job
 def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
     """Return a sentence for each setting of a policy, or of another part of a run, that has no effect here."""
     method = getattr(part, "without_effect", None)
-    return [] if method is None else list(method(jobs, cluster))
+    if method is None:
+        return []
+    return list(method(jobs, cluster))
 
 
 def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
@@ -28,8 +30,10 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
     """
     for name in names:
         if name not in known:
-            names = sorted(filter(None, known))  # a job without a user has the user ""
-            advice = f"use one of {listed(map(repr, names))}" if names else "leave it out"
+            possible_names = sorted(filter(None, known))  # a job without a user has the user ""
+            advice = "leave it out"
+            if possible_names:
+                advice = f"use one of {listed(map(repr, possible_names))}"
             raise InvalidConfigError(
                 f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, known)}"
             )
@@ -42,7 +46,8 @@ def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attrib
     setting then has no effect.
     """
     owners = values_of(jobs, attribute, otherwise)
-    if owners - {otherwise}:
+    a_job_has_one = bool(owners - {otherwise})
+    if a_job_has_one:
         check_names(setting, names, attribute, {*owners, otherwise})
 
 
@@ -62,12 +67,16 @@ def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) ->
     if len(values) > 1 or not jobs:
         return []
     (value,) = values
-    equal = f"no job has a {attribute}" if value in (None, 0.0) else f"all jobs have the same {attribute}, {value!r}"
-    return [f"{equal}: {consequence}"]
+    if value in (None, 0.0):  # a priority of 0 is that of a job without one
+        cause = f"no job has a {attribute}"
+    else:
+        cause = f"all jobs have the same {attribute}, {value!r}"
+    return [f"{cause}: {consequence}"]
 
 
 def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:
     """Return a sentence if a policy's `overestimate` is set although each job has its own time limit."""
-    if overestimate == 1.0 or not jobs or not all(job.time_limit for job in jobs):
+    applies_to_a_job = not all(job.time_limit for job in jobs)
+    if overestimate == 1.0 or not jobs or applies_to_a_job:
         return []
     return ["policy.overestimate has no effect: each job has a time limit"]

@@ -1,4 +1,8 @@
-"""Limits on the GPUs and the running jobs of users, qualities of service and queues, as Slurm has them."""
+"""Limits on the GPUs and the running jobs of users, qualities of service and queues, as Slurm has them.
+
+A user writes them as `engine.limits`, for example `{qos: {high: {user_gpus: 8}}}`: each user may hold 8 GPUs at most
+for jobs of the quality of service `high`. `use_limits` reads the setting, and a `LimitsNow` knows who holds GPUs.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +53,14 @@ class UseLimit(NamedTuple):
     def attributes(self) -> tuple[str, ...]:
         """Return the attributes that are equal for all jobs that are counted together."""
         by_user = ("user",) if self.is_by_user else ()
-        return by_user if self.attribute == "all" else (*by_user, self.attribute)
+        if self.attribute == "all":
+            return by_user
+        return (*by_user, self.attribute)
 
     def group_of(self, job: JobView | Job) -> str | None:
         """Return the user whose jobs are counted with a job, or "" for all users; None if the job has no limit."""
-        if self.attribute != "all" and getattr(job, self.attribute) != self.name:
+        is_of_group = self.attribute == "all" or getattr(job, self.attribute) == self.name
+        if not is_of_group:
             return None
         if self.is_by_user:
             return job.user or None
@@ -124,7 +131,9 @@ class LimitsNow:
     @classmethod
     def of(cls, limits: Sequence[UseLimit], running: Iterable[JobView]) -> LimitsNow:
         """Return the limits, while some jobs run."""
-        return cls(limits, {job.job_id: job for job in running}) if limits else NO_LIMITS
+        if not limits:
+            return NO_LIMITS  # the jobs need not be counted
+        return cls(limits, {job.job_id: job for job in running})
 
     def take_note(self, jobs: Iterable[JobView], placed: Container[JobId], *, others_keep: bool = False) -> None:
         """Take note of the jobs that a decision about some jobs places. `others_keep` is as in `Decision`."""

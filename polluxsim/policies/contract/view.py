@@ -1,4 +1,13 @@
-"""The interface between the engine and policies: a policy receives a view of the cluster and returns a decision."""
+"""The interface between the engine and policies: a policy receives a view of the cluster and returns a decision.
+
+`ClusterView` is all that a policy sees: the time, the nodes, the jobs, and what happened since its last decision. The
+other classes here are parts of it.
+
+Invariants: a view never changes what the engine has. The engine's views of jobs are live while a policy decides, and
+raise `ViewClosedError` afterwards.
+
+Trap: times are inexact. Compare them by `ClusterView.has_come` and `ClusterView.reaches`, not by `<=`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +39,9 @@ __all__ = [
     "NodeCounts", "Oracle", "Reason", "ReasonKind", "Report", "SharedGpus", "Standing", "Traits", "decision_of",
     "largest_node",
 ]  # fmt: skip
+
+MOST_LINES = 16  # largest number of lines about nodes in the text of a view
+MOST_JOBS = 8  # largest number of waiting jobs that the text names
 
 
 class NodeCounts(NamedTuple):
@@ -72,8 +84,10 @@ class Changes:
         `changed` contains other values of attributes, by name; without them `arrived` and `ended` have all jobs.
         """
         names = ("learnt", "passed_epoch", "evicted", "altered")
-        changes_inside: dict[str, Any] = {name: [job for job in getattr(self, name) if job in jobs] for name in names}
-        return replace(self, **changes_inside | changed)
+        values: dict[str, Any] = {}
+        for name in names:
+            values[name] = [job_id for job_id in getattr(self, name) if job_id in jobs]
+        return replace(self, **values | changed)
 
 
 class Health(NamedTuple):
@@ -89,6 +103,7 @@ class Health(NamedTuple):
         """Return the failures of some nodes."""
         if not self.down and not self.coming:
             return self
+        # Not strict, because a view made by hand may leave the GPUs out.
         down_gpus = zip(self.down, self.down_gpus, strict=False)
         return self._replace(
             down=tuple(node for node in self.down if node in nodes),
@@ -263,8 +278,11 @@ class ClusterView:
         return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
 
     def type_of(self, placement: Placement) -> str:
-        """Return the GPU type of a placement, by name."""
-        return self.node_types[placement[0][0]].name if self.node_types else ANY.name
+        """Return the GPU type of a placement, by name. If it has several types, return that of its first node."""
+        if not self.node_types:
+            return ANY.name
+        first_node, _ = placement[0]
+        return self.node_types[first_node].name
 
     def shape_of(self, job: JobView, gpu_type: str | None = None) -> Shape:
         """Return how the requested GPUs of a job must be spread over nodes of a GPU type, by default of the only one.
@@ -290,8 +308,9 @@ class ClusterView:
             return 0.0
         if not self.restarts.known:
             return self.restarts.otherwise
-        gpu_type = self.type_of(job.placement) if job.placement else None
-        return self.restarts.of(job.application, gpu_type)
+        if not job.placement:
+            return self.restarts.of(job.application, None)
+        return self.restarts.of(job.application, self.type_of(job.placement))
 
     def round_at(self, time: float) -> float:
         """Return the time of the first round at or after a time [s]."""
@@ -351,8 +370,11 @@ class ClusterView:
             How the GPUs of a job must be spread over nodes; by default, as in this view.
         """
         jobs_of_part = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
-        sharing = self.sharing.of(jobs) if sharing is None else sharing
+        if sharing is None:
+            sharing = self.sharing.of(jobs)
         standing = Standing.of(gpus_per_node, jobs_of_part, sharing)
+        if free is not None:
+            standing = standing._replace(free=free)
         return replace(
             self,
             gpus_per_node=tuple(gpus_per_node),
@@ -365,12 +387,8 @@ class ClusterView:
             sharing=sharing,
             shape_rule=self.shape_rule if shape_rule is None else shape_rule,
             partition_groups=(),
-            standing=standing if free is None else standing._replace(free=free),
+            standing=standing,
         )
-
-
-MOST_LINES = 16  # largest number of lines about nodes
-MOST_JOBS = 8  # largest number of waiting jobs that are named
 
 
 def allocation_text(view: ClusterView) -> str:
@@ -386,32 +404,26 @@ def allocation_text(view: ClusterView) -> str:
 
 
 def _summary(view: ClusterView) -> str:
-    free = sum(view.free)
-    gpus_in_use = view.num_gpus - free
-    running = len(view.running)
-    waiting = len(view.waiting)
-    jobs = "1 job holds" if running == 1 else f"{running} jobs hold"
-    wait = "1 waits" if waiting == 1 else f"{waiting} wait"
-    return f"ClusterView at {clock(view.time)} ({view.time:g} s): {jobs} {gpus_in_use} of {view.num_gpus} GPUs, {wait}"
+    """Return the first line of the text: the time, and numbers of jobs and GPUs."""
+    gpus_in_use = view.num_gpus - sum(view.free)
+    num_running = len(view.running)
+    num_waiting = len(view.waiting)
+    jobs_hold = "1 job holds" if num_running == 1 else f"{num_running} jobs hold"
+    jobs_wait = "1 waits" if num_waiting == 1 else f"{num_waiting} wait"
+    return (
+        f"ClusterView at {clock(view.time)} ({view.time:g} s): {jobs_hold} {gpus_in_use} of {view.num_gpus} GPUs, "
+        f"{jobs_wait}"
+    )
 
 
 def _nodes(view: ClusterView) -> Iterator[str]:
     """Yield a line for each group of neighbouring nodes with the same content."""
-    held_on: defaultdict[int, list[str]] = defaultdict(list)
+    jobs_on_node: defaultdict[int, list[str]] = defaultdict(list)
     for job in view.running:
-        shares = " shared" if job.job_id in view.sharing.held else ""
+        shared = " shared" if job.job_id in view.sharing.held else ""
         for node, gpus in job.placement:
-            held_on[node].append(f"{job.job_id} {gpus}{shares}")
-    contents = []
-    for node, gpus in enumerate(view.gpus_per_node):
-        parts = list(held_on[node])
-        if view.free[node]:
-            parts.append(f"{view.free[node]} free")
-        type_name = f"{view.node_types[node].name} " if view.node_types else ""
-        if node in view.health.down:
-            contents.append("down")
-        else:
-            contents.append(f"{gpus} {type_name}GPU{'s' * (gpus != 1)}: {', '.join(parts) or 'none is free'}")
+            jobs_on_node[node].append(f"{job.job_id} {gpus}{shared}")
+    contents = [_content(view, node, jobs_on_node[node]) for node in range(len(view.gpus_per_node))]
     for content, group in groupby(enumerate(contents), key=lambda pair: pair[1]):
         numbers = [node for node, _ in group]
         if len(numbers) == 1:
@@ -420,16 +432,33 @@ def _nodes(view: ClusterView) -> Iterator[str]:
             yield f"each of the nodes {numbers[0]} to {numbers[-1]}, {content}"
 
 
+def _content(view: ClusterView, node: int, jobs: Sequence[str]) -> str:
+    """Return the GPUs of a node and who holds them. `jobs` are its jobs with their GPUs there."""
+    if node in view.health.down:
+        return "down"
+    gpus = view.gpus_per_node[node]
+    type_name = f"{view.node_types[node].name} " if view.node_types else ""
+    unit = "GPU" if gpus == 1 else "GPUs"
+    parts = list(jobs)
+    if view.free[node]:
+        parts.append(f"{view.free[node]} free")
+    return f"{gpus} {type_name}{unit}: {', '.join(parts) or 'none is free'}"
+
+
 def _shortened(lines: Sequence[str]) -> list[str]:
     """Return at most `MOST_LINES` lines about nodes."""
     if len(lines) <= MOST_LINES:
         return list(lines)
-    return [*lines[: MOST_LINES - 1], f"… {len(lines) - MOST_LINES + 1} more lines about nodes"]
+    shortened = list(lines[: MOST_LINES - 1])  # one line fewer, for the line about the others
+    shortened.append(f"… {len(lines) - len(shortened)} more lines about nodes")
+    return shortened
 
 
 def _waiting(view: ClusterView) -> Iterator[str]:
     """Yield a line about the waiting jobs, with the GPUs that they request."""
     names = [f"{job.job_id} ({job.num_replicas})" for job in view.waiting[:MOST_JOBS]]
-    if names:
-        more = len(view.waiting) - len(names)
-        yield f"waiting, with requested GPUs: {', '.join(names)}{f' and {more} more' if more else ''}"
+    if not names:
+        return
+    num_more = len(view.waiting) - len(names)
+    more = f" and {num_more} more" if num_more else ""
+    yield f"waiting, with requested GPUs: {', '.join(names)}{more}"

@@ -1,12 +1,23 @@
-"""Elastic policies for deadlines: earliest deadline first, and ElasticFlow with admission and plans."""
+"""Elastic policies for deadlines: earliest deadline first, and ElasticFlow with admission and plans.
+
+`ElasticEdf` gives GPUs by deadline and promises nothing. `ElasticFlow` promises each admitted job its deadline.
+
+Invariant of `ElasticFlow`: the plans of all admitted jobs fit on the GPUs that are up, and a plan is replaced only by
+one that meets the deadline, or because the job was slower than planned. A job that is late for this reason is in
+`_late`, and its new deadline is the end of its new plan.
+
+Trap: a placement can be slower than the plan assumes (on more nodes), or cost a restart that the plan does not have.
+`ElasticFlow._placed` therefore places jobs again after each change of a plan, until plans and placements agree.
+
+Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,75 +25,23 @@ from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
 from polluxsim.policies.contract.settings import unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.deadlines.buddies import buddies
-from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, capped_plan, following
+from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, best_plan, capped_plan, following
+from polluxsim.policies.deadlines.reason_kinds import MOST_IT_CAN_USE, NOT_ADMITTED, PLANNED, PLANNED_LATE
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, fewest_gpus, limits, powers_of_two
-from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, PLACE, needs_a_power_of_two
 from polluxsim.policies.tools.timetable import Timetable
 from polluxsim.workloads.job import Job
 
 
-def has_no_more_in_its_pool(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether a power of two does not fit, or, on several types, the request exceeds the idle GPUs of each type.
+class TurnOfJob(NamedTuple):
+    """What a job gets when its turn comes in the order of deadlines."""
 
-    A job of a pool moves to another type only if its request fits there.
-    """
-    fits_nowhere = len(job.speeds) > 1 and all(job.num_replicas > seen.free[name] for name in job.speeds)
-    return fits_nowhere or needs_a_power_of_two(job, reason, seen)
-
-
-_UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
-
-MOST_IT_CAN_USE = ReasonKind(
-    "most-it-can-use",
-    f"{PLACE} When its turn comes, [gpus_left=0?no GPU is left"
-    "|{gpus_left:GPU} [gpus_left=1?is|are] left, and it [gpus=0?needs at least {fewest_gpus}"
-    "|is_power=0?gets {gpus}, the most that it can use|gets {gpus}, the largest power of two that it can use (at most "
-    "{max_replicas})]].",
-    _UNITS,
-    "A job gets as many of the GPUs that are left as it can use.",
-    excuses_waiting=has_no_more_in_its_pool,
-)
-NOT_ADMITTED = ReasonKind(
-    "not-admitted",
-    "The policy rejects the job, because "
-    "[planned_end>deadline?it would be complete at {planned_end:clock} even alone, after its deadline at "
-    "{deadline:clock}."
-    "|planned_end?no plan meets its deadline at {deadline:clock}[, those of {others}, which are admitted only together "
-    "with it,] and the deadlines of all admitted jobs.|it needs more GPUs than are up.]",
-    _UNITS,
-    "A job is rejected, because its deadline cannot be met.",
-)
-PLANNED = ReasonKind(
-    "planned",
-    "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}[deadline_gpus?, for which it needs "
-    "at least {deadline_gpus:GPU} from now on]|The job has no deadline]. The policy spreads GPUs that no deadline "
-    "needs, in powers of two, where they cost least extra GPU time. "
-    "[planned_end?By its plan, the job [gpus=0?waits|has {gpus:GPU}] now and is complete at {planned_end:clock}."
-    "|It waits until the plans of other jobs leave GPUs.] Beside all plans, [gpus_left=0?no GPU|{gpus_left:GPU}] of "
-    "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}"
-    "|next_gpus>gpus_left?, and its next larger number would take {next_gpus}"
-    "|next_gpus?. The job gets more when the policy plans again, if it then ends earlier"
-    "|, and no larger number would make the job faster].",
-    {**_UNITS, "deadline_gpus": "GPUs"},
-    "The plan of an admitted job.",
-    excuses_waiting=needs_a_power_of_two,
-    promises_deadline=True,
-)
-PLANNED_LATE = ReasonKind(
-    "planned-late",
-    "The job is slower than expected and will miss its deadline at {deadline:clock}. The plans of the other jobs leave "
-    "it [gpus=0?no GPU|{gpus:GPU}] now[, and it is complete at {planned_end:clock} by its plan].",
-    _UNITS,
-    "An admitted job that will be late.",
-)
-
-
-Share = tuple[JobView, int, int]  # a job, its GPUs, and the GPUs that were left when it was considered
+    job: JobView
+    gpus: int
+    gpus_left: int  # GPUs that no earlier job took
 
 
 @dataclass(frozen=True)
@@ -103,27 +62,38 @@ class ElasticEdf(Policy):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give the GPUs to the jobs in order of deadline."""
-        shares: list[Share] = []
+        turns: list[TurnOfJob] = []
+        counts: dict[JobId, int] = {}
         gpus_left = view.num_gpus
         for job in sorted(view.jobs, key=lambda job: sort_key(due(job))):
             gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= gpus_left), default=0)
-            shares.append((job, gpus, gpus_left))
+            turns.append(TurnOfJob(job, gpus, gpus_left))
+            counts[job.job_id] = gpus
             gpus_left -= gpus
-        counts = {job.job_id: gpus for job, gpus, _ in shares}
-        return decision_by(view, counts, lambda jobs: _edf_reasons(shares, view.num_gpus, jobs))
+        return decision_by(view, counts, lambda jobs: _edf_reasons(turns, view.num_gpus, jobs))
 
 
-def _edf_reasons(shares: Sequence[Share], num_gpus: int, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the GPUs that were left when each job was considered, on a cluster of a number of GPUs."""
+def _edf_reasons(turns: Sequence[TurnOfJob], num_gpus: int, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Return the reasons of the jobs in `asked`, from the turns of all jobs on a cluster of `num_gpus` GPUs."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
-    for position, (job, gpus, gpus_left) in enumerate(shares, start=1):
-        if job.job_id in wanted:
-            numbers = {"position": position, "gpus": gpus, "gpus_left": gpus_left, "max_replicas": job.max_replicas}
-            deadline = {"no_deadline": 1} if job.deadline is None else {"deadline": job.deadline}
-            numbers["is_power"] = int(gpus.bit_count() == 1)
-            numbers["fewest_gpus"] = min(powers_of_two(job, num_gpus), default=fewest_gpus(job))
-            reasons[job.job_id] = Reason(MOST_IT_CAN_USE, {**numbers, **deadline})
+    for position, (job, gpus, gpus_left) in enumerate(turns, start=1):
+        if job.job_id not in wanted:
+            continue
+        numbers: dict[str, float] = {
+            "position": position,
+            "gpus": gpus,
+            "gpus_left": gpus_left,
+            "max_replicas": job.max_replicas,
+            # A job without a power of two gets its largest number of GPUs.
+            "is_power": int(gpus.bit_count() == 1),
+            "fewest_gpus": min(powers_of_two(job, num_gpus), default=fewest_gpus(job)),
+        }
+        if job.deadline is None:
+            numbers["no_deadline"] = 1
+        else:
+            numbers["deadline"] = job.deadline
+        reasons[job.job_id] = Reason(MOST_IT_CAN_USE, numbers)
     return reasons
 
 
@@ -160,7 +130,8 @@ class ElasticFlow(Policy):
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a line if no job has a deadline."""
-        if not jobs or any(job.deadline is not None for job in jobs):
+        has_deadlines = any(job.deadline is not None for job in jobs)
+        if not jobs or has_deadlines:
             return []
         return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
 
@@ -172,31 +143,50 @@ class ElasticFlow(Policy):
         """Admit jobs, and plan after arrivals, completions and changes of nodes or limits."""
         self._times.forget(view.changes)
         for job_id in view.changes.ended:
-            for by_job in (self._plans, self._changed, self._late):
-                by_job.pop(job_id, None)
-        has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
+            self._plans.pop(job_id, None)
+            self._changed.pop(job_id, None)
+            self._late.pop(job_id, None)
+        has_other_limits = bool(view.changes.learnt) and limits(view) != self._limits
         rejected: dict[JobId, Reason] = {}
-        if view.changes.jobs_or_nodes or has_learnt:
+        if view.changes.jobs_or_nodes or has_other_limits:
             rejected = self._plan_anew(view)
-        elif any(view.has_come(view.round_at(plan.end)) for plan in self._plans.values()):
+        elif self._runs_beyond_a_plan(view):
             self._plan_beyond(view)
         placed = self._placed(view, rejected)
-        changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
-        self._changed |= dict.fromkeys(changed, view.time)
-        steps = (start for plan in self._plans.values() for start, _ in plan.steps)
-        ends = (view.round_at(plan.end) for plan in self._plans.values())
+        for job in view.jobs:
+            if set(job.placement) != set(placed.get(job.job_id, ())):
+                self._changed[job.job_id] = view.time
+        # Copies, because the reasons may be asked for after this policy has planned again.
         plans = dict(self._plans)
         late = frozenset(self._late)
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            reasons = {job_id: rejected[job_id] for job_id in asked if job_id in rejected}
+            admitted = [job_id for job_id in asked if job_id in plans]
+            return reasons | self._reasons(view, plans, late, admitted)
+
         return Decision(
             placed,
             rejected=tuple(rejected),
-            valid_until=min((time for time in chain(steps, ends) if not view.has_come(time)), default=inf),
+            valid_until=self._next_change(view),
             outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
-            explain=lambda jobs: (
-                {name: rejected[name] for name in jobs if name in rejected}
-                | self._reasons(view, plans, late, [name for name in jobs if name in plans])
-            ),
+            explain=explain,
         )
+
+    def _runs_beyond_a_plan(self, view: ClusterView) -> bool:
+        """Return whether a job has not ended by the round at which its plan ends."""
+        return any(view.has_come(view.round_at(plan.end)) for plan in self._plans.values())
+
+    def _next_change(self, view: ClusterView) -> float:
+        """Return the next time at which a plan changes the GPUs of a job or ends; ∞ if there is none [s]."""
+        next_change = inf
+        for plan in self._plans.values():
+            times = [start for start, _ in plan.steps]
+            times.append(view.round_at(plan.end))
+            for time in times:
+                if time < next_change and not view.has_come(time):
+                    next_change = time
+        return next_change
 
     def _placed(self, view: ClusterView, rejected: dict[JobId, Reason]) -> dict[JobId, Placement]:
         """Return placements in which jobs move only if their plans keep their deadlines with one more restart.
@@ -205,32 +195,37 @@ class ElasticFlow(Policy):
         would be late is added to the rejected jobs.
         """
         fixed = {job.job_id for job in view.jobs if not self._gains_by_move(view, job)}
-        slow: dict[JobId, set[int]] = {}
+        avoided: dict[JobId, set[int]] = {}
+        # Each turn fixes a further job, rejects one, or excludes a number of GPUs of one, so the loop ends.
         while True:
             counts = {job_id: following(plan, view.time).gpus for job_id, plan in self._plans.items()}
-            anywhere = {
-                job.job_id for job in view.jobs if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0))
-            }
+            anywhere: set[JobId] = set()
+            for job in view.jobs:
+                if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0)):
+                    anywhere.add(job.job_id)
             placed = buddies(view, counts, fixed, anywhere)
-            # A fixed job moves if it shared GPUs before a fork.
+            # A fixed job moves if it shared GPUs before a fork. No plan can avoid this restart.
             may_move = [job for job in view.jobs if job.job_id not in fixed]
             moved = [job for job in may_move if _moves(job, placed.get(job.job_id, ()))]
-            if moved and (too_late := self._restart(view, moved)):
-                fixed |= too_late
-            elif not self._plan_for_nodes(view, placed, slow, rejected):
+            if moved:
+                too_late = self._restart(view, moved)
+                if too_late:
+                    fixed |= too_late
+                    continue
+            if not self._plan_for_nodes(view, placed, avoided, rejected):
                 return placed
 
     def _plan_for_nodes(
         self,
         view: ClusterView,
         placed: Mapping[JobId, Placement],
-        slow: dict[JobId, set[int]],
+        avoided: dict[JobId, set[int]],
         rejected: dict[JobId, Reason],
     ) -> bool:
         """Plan with the speeds of jobs on the nodes that they would get; return whether a number of GPUs changes.
 
-        `slow` collects the numbers of GPUs that a job is not to get now, because it ends earlier on another number, or
-        meets its deadline there.
+        `avoided` collects the numbers of GPUs that a job is not to get now, because it ends earlier on another number,
+        or meets its deadline there. `rejected` collects the new jobs that would be late on all numbers.
         """
         changed = [job for job in view.jobs if set(placed.get(job.job_id, ())) - set(job.placement)]
         slowdowns = {job.job_id: self._slowdown(view, job, placed[job.job_id]) for job in changed}
@@ -238,7 +233,9 @@ class ElasticFlow(Policy):
             return False
         schedule = Schedule(view, self._plans)
         changes = False
-        demands = {job.job_id: self._demand(view, job).without(slow.get(job.job_id, ())) for job in view.jobs}
+        demands: dict[JobId, Demand] = {}
+        for job in view.jobs:
+            demands[job.job_id] = self._demand(view, job).without(avoided.get(job.job_id, ()))
         for job in changed:
             gpus = num_replicas(placed[job.job_id])
             slowdown = slowdowns[job.job_id]
@@ -249,8 +246,11 @@ class ElasticFlow(Policy):
             slowed = demand._replace(times={**demand.times, gpus: demand.times[gpus] * slowdown})
             plan_on_node = capped_plan(slowed, schedule.free, gpus)
             other_demand = demand.without([gpus])
-            candidates = [plan_on_node, *(capped_plan(other_demand, schedule.free, cap) for cap in other_demand.times)]
-            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), sort_key(plan.end)))
+            candidates = [plan_on_node]
+            for cap in other_demand.times:
+                candidates.append(capped_plan(other_demand, schedule.free, cap))
+            best = best_plan(demand, candidates)
+            # An admitted job has a promise and stays, although it will be late. A new job has none yet.
             if not demand.is_met_by(best) and job in view.changes.arrived:
                 rejected[job.job_id] = _why_not(view, demand)
                 changes = True
@@ -258,7 +258,7 @@ class ElasticFlow(Policy):
             schedule.add(job.job_id, best)
             demands[job.job_id] = slowed if best is plan_on_node else other_demand
             if best is not plan_on_node:
-                slow.setdefault(job.job_id, set()).add(gpus)
+                avoided.setdefault(job.job_id, set()).add(gpus)
                 changes = True
         if changes:
             schedule.spread(demands)
@@ -281,9 +281,14 @@ class ElasticFlow(Policy):
         for job in moved:
             before = schedule.remove(job.job_id)
             demand = self._demand(view, job, moves=True)
-            caps = max(gpus for _, gpus in before.steps), before.gpus
-            plans = (capped_plan(demand, schedule.free, cap) for cap in caps)
-            after = next((plan for plan in plans if plan.gpus == before.gpus and demand.is_met_by(plan)), None)
+            most_gpus = max(gpus for _, gpus in before.steps)
+            after = None
+            # With the cap of the old plan, the job may take more GPUs than before at once: then only its present GPUs.
+            for cap in (most_gpus, before.gpus):
+                plan = capped_plan(demand, schedule.free, cap)
+                if plan.gpus == before.gpus and demand.is_met_by(plan):
+                    after = plan
+                    break
             if after is None:
                 too_late.add(job.job_id)
             schedule.add(job.job_id, after or before)
@@ -296,7 +301,7 @@ class ElasticFlow(Policy):
 
         The job keeps GPUs that the plans of other jobs need.
         """
-        demands = {job.job_id: self._demand(view, job) for job in view.jobs}
+        demands = self._demands(view, view.jobs)
         schedule = Schedule.of(view, demands)
         if schedule is not None:
             schedule.spread(demands)
@@ -307,15 +312,17 @@ class ElasticFlow(Policy):
         self._limits = limits(view)
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
-        demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
+        admitted = [job for job in view.jobs if job.job_id not in arrived]
+        demands = self._demands(view, admitted)
         schedule = self._of_admitted(view, demands)
-        new = {job.job_id: self._demand(view, job) for job in arrived.values()}
+        new = self._demands(view, arrived.values())
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
-            with_group = _beside(schedule, demands, group)
+            with_group = schedule.with_new(demands, group)
             if with_group is None:
-                other_jobs = {job_id: [name for name in group if name != job_id] for job_id in group}
-                rejected |= {job_id: _why_not(view, group[job_id], other_jobs[job_id]) for job_id in group}
+                for job_id, demand in group.items():
+                    other_jobs = [other for other in group if other != job_id]
+                    rejected[job_id] = _why_not(view, demand, other_jobs)
             else:
                 schedule = with_group
                 demands = demands | group
@@ -325,9 +332,14 @@ class ElasticFlow(Policy):
 
     def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
         """Return the new jobs in groups that are admitted or rejected together."""
-        bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
-        single_groups = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
-        return [bound, *single_groups] if bound else single_groups
+        with_deadlines: dict[JobId, Demand] = {}
+        single_groups: list[dict[JobId, Demand]] = []
+        for job_id, demand in new.items():
+            if self.together and demand.deadline < inf:
+                with_deadlines[job_id] = demand
+            else:
+                single_groups.append({job_id: demand})
+        return [with_deadlines, *single_groups] if with_deadlines else single_groups
 
     def _of_admitted(self, view: ClusterView, demands: dict[JobId, Demand]) -> Schedule:
         """Return plans that meet all deadlines, new or old ones. A job that cannot meet its deadline gets a new one."""
@@ -335,26 +347,49 @@ class ElasticFlow(Policy):
         if schedule is not None:
             return schedule
         schedule = Schedule(view)
-        # A job that runs beyond the end of its plan, or lost its nodes, has no old plan to follow.
-        running = (
-            {}
-            if view.changes.nodes
-            else {name: plan for name, plan in self._plans.items() if not view.has_come(plan.end)}
-        )
-        # A plan also misses its deadline if the job had to take nodes on which it is slower.
-        old = {name for name, demand in demands.items() if name in running and demand.is_met_by(running[name])}
-        deadlines = {name: sort_key(demand.deadline) for name, demand in demands.items()}
-        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, deadlines[name])):
-            if job_id in old:
-                schedule.add(job_id, following(running[job_id], view.time))
-            elif not schedule.admit(job_id, demand := demands[job_id]):
-                plans = (capped_plan(demand, schedule.free, cap) for cap in demand.times or (0,))
-                plan = min(plans, key=lambda plan: sort_key(plan.end))
-                demands[job_id] = demand._replace(deadline=plan.end)
-                schedule.add(job_id, plan)
-                if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up
-                    self._late[job_id] = plan.end
+        old_plans = self._old_plans(view, demands)
+        # The old plans come first, because they are known to fit together. Of the other jobs, late ones come last,
+        # because they have missed their deadlines anyway.
+        for job_id, plan in old_plans.items():
+            schedule.add(job_id, following(plan, view.time))
+        without_plan = [job_id for job_id in demands if job_id not in old_plans]
+        for job_id in self._urgent_first(without_plan, demands):
+            demand = demands[job_id]
+            if schedule.admit(job_id, demand):
+                continue
+            # A job that can run on no number of GPUs gets the plan that never ends.
+            caps = list(demand.times) or [0]
+            plans = [capped_plan(demand, schedule.free, cap) for cap in caps]
+            plan = min(plans, key=lambda plan: sort_key(plan.end))
+            demands[job_id] = demand._replace(deadline=plan.end)
+            schedule.add(job_id, plan)
+            if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up
+                self._late[job_id] = plan.end
         return schedule
+
+    def _old_plans(self, view: ClusterView, demands: Mapping[JobId, Demand]) -> dict[JobId, GpuPlan]:
+        """Return the present plans that still meet the deadlines of their jobs, in the order of `_of_admitted`."""
+        # After a change of nodes, a job may have lost GPUs, and the plans may need more GPUs than are up.
+        if view.changes.nodes:
+            return {}
+        old_plans: dict[JobId, GpuPlan] = {}
+        for job_id, demand in demands.items():
+            plan = self._plans.get(job_id)
+            # A job that runs beyond the end of its plan has no plan to follow.
+            if plan is None or view.has_come(plan.end):
+                continue
+            # A plan also misses its deadline if the job had to take nodes on which it is slower.
+            if demand.is_met_by(plan):
+                old_plans[job_id] = plan
+        return {job_id: old_plans[job_id] for job_id in self._urgent_first(old_plans, demands)}
+
+    def _urgent_first(self, jobs: Iterable[JobId], demands: Mapping[JobId, Demand]) -> list[JobId]:
+        """Return jobs by deadline, those that already miss their deadlines last."""
+        return sorted(jobs, key=lambda job_id: (job_id in self._late, sort_key(demands[job_id].deadline)))
+
+    def _demands(self, view: ClusterView, jobs: Iterable[JobView]) -> dict[JobId, Demand]:
+        """Return the requirements of jobs that do not move."""
+        return {job.job_id: self._demand(view, job) for job in jobs}
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
         """Return the requirements of a job. Numbers of GPUs that do not make the job faster are left out.
@@ -366,26 +401,35 @@ class ElasticFlow(Policy):
         times_alone = self._times.on(job, powers_of_two(job, view.num_gpus))
         if present_gpus in times_alone and not moves:
             times_alone[present_gpus] *= self._times.slowdown(job, job.placement)
-        times = dict[int, float]()
+        times: dict[int, float] = {}
+        shortest = inf
         for gpus, time in times_alone.items():
-            if time < min(times.values(), default=inf):
+            if time < shortest:
                 times[gpus] = time
-        pending = delay if moves else max(self._changed.get(job.job_id, -inf) + delay - view.time, 0.0)
+                shortest = time
+        if not present_gpus:
+            pending = 0.0  # the plan adds a restart when it gives the job GPUs
+        elif moves:
+            pending = delay
+        else:
+            restart_end = self._changed.get(job.job_id, -inf) + delay
+            pending = max(restart_end - view.time, 0.0)
         deadline = self._late.get(job.job_id, due(job))
-        return Demand(times, deadline, present_gpus, pending if present_gpus else 0.0, delay)
+        return Demand(times, deadline, present_gpus, pending, delay)
 
     def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:
         """Return whether a job on its present GPUs is so slow that fewer nodes are worth a restart."""
         present_gpus = num_replicas(job.placement)
         if len(job.placement) <= len(packed(present_gpus, view.node_size)):
             return True
-        times = self._times.on(job, [present_gpus])
-        return times.get(present_gpus, 0.0) * (self._times.slowdown(job, job.placement) - 1.0) > view.delay_of(job)
+        time_on_fewest_nodes = self._times.on(job, [present_gpus]).get(present_gpus, 0.0)
+        time_lost = time_on_fewest_nodes * (self._times.slowdown(job, job.placement) - 1.0)
+        return time_lost > view.delay_of(job)
 
     def _reasons(
         self, view: ClusterView, plans: Mapping[JobId, GpuPlan], late: Collection[JobId], asked: Sequence[JobId]
     ) -> dict[JobId, Reason]:
-        """Return the plans of admitted jobs as reasons."""
+        """Return the reasons of the jobs in `asked`, which have plans. `late` contains the jobs that will be late."""
         jobs = {job.job_id: job for job in view.jobs}
         gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
         reasons = {}
@@ -403,22 +447,26 @@ class ElasticFlow(Policy):
                 numbers["planned_end"] = plans[job_id].end
             if job.deadline is not None:
                 numbers["deadline"] = job.deadline
-            reasons[job_id] = Reason(PLANNED_LATE, numbers)
-            if job_id not in late:
+            if job_id in late:
+                reasons[job_id] = Reason(PLANNED_LATE, numbers)
+            else:
                 demand = self._demand(view, job)
                 reasons[job_id] = Reason(PLANNED, numbers | _numbers_of_demand(view, demand, gpus))
         return reasons
 
 
 def _numbers_of_demand(view: ClusterView, demand: Demand, gpus: int) -> dict[str, float]:
-    """Return the fewest GPUs that meet a deadline alone from now on, and the GPUs to the next larger number."""
+    """Return the fewest GPUs that meet a deadline alone from now on, and the GPUs to the next larger number.
+
+    A number that does not exist is left out. The template of the sentence then leaves out its part.
+    """
     numbers: dict[str, float] = {}
     if demand.deadline < inf:
-        alone = Timetable(view.time, view.num_gpus)
-        enough = (cap for cap in demand.times if demand.is_met_by(capped_plan(demand, alone, cap)))
-        deadline_gpus = next(enough, None)
-        if deadline_gpus is not None:
-            numbers["deadline_gpus"] = float(deadline_gpus)
+        empty_cluster = Timetable(view.time, view.num_gpus)
+        for cap in demand.times:
+            if demand.is_met_by(capped_plan(demand, empty_cluster, cap)):
+                numbers["deadline_gpus"] = float(cap)
+                break
     larger = [count for count in demand.times if count > gpus]
     if larger:
         numbers["next_gpus"] = float(larger[0] - gpus)
@@ -431,22 +479,14 @@ def _moves(job: JobView, placement: Placement) -> bool:
     return keeps_count and set(job.placement) != set(placement)
 
 
-def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
-    """Return a schedule with new jobs, or None. All jobs get new plans; if that fails, only the new jobs do."""
-    anew = Schedule.of(schedule.view, {**demands, **new})
-    if anew is not None:
-        return anew
-    extended = Schedule(schedule.view, schedule.plans)
-    return extended if all(extended.admit(job_id, demand) for job_id, demand in new.items()) else None
-
-
 def _why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> Reason:
     """Return why a job is not admitted. `group` contains the jobs that are admitted only together with it.
 
     The planned end is that of the job alone on the GPUs that are up. It is left out if these are too few.
     """
     numbers = {"deadline": demand.deadline}
-    end = capped_plan(demand, Timetable(view.time, view.num_gpus), max(demand.times, default=0)).end
-    if end < inf:
-        numbers["planned_end"] = end
+    empty_cluster = Timetable(view.time, view.num_gpus)
+    fastest = capped_plan(demand, empty_cluster, max(demand.times, default=0))
+    if fastest.end < inf:
+        numbers["planned_end"] = fastest.end
     return Reason(NOT_ADMITTED, numbers, tuple(group))

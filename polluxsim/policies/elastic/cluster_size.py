@@ -1,11 +1,27 @@
-"""Policies that change the number of nodes: a wrapper of any policy, and a policy for one large job."""
+"""Policies that change the number of nodes: a wrapper of any policy, and a policy for one large job.
+
+`Scaled` decides how many nodes the cluster has, by a rule (`Scale`), and lets an inner policy decide which jobs use
+them. `Autoscaler` is `Scaled` with an inner policy and a rule for the first job.
+
+Nodes come and go at the end of the node list. A decision about nodes has three numbers:
+
+- `wanted`: nodes that the rule asks for, within the limits of the cluster. Only these take new jobs.
+- settled: `wanted`, and the surplus nodes whose idle time is not over.
+- `count`: the nodes to request; more than settled if surplus nodes must wait for their jobs.
+
+Invariants: a released node has no jobs. There are always enough nodes for the largest job.
+
+Trap: the inner policy sees the first nodes only (`FirstNodes`), and must not be asked about a view without jobs.
+
+Sources: the Kubernetes cluster autoscaler; Pollux (OSDI '21), §5.4.1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
-from math import inf
+from itertools import pairwise
+from math import ceil, inf
 from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
@@ -17,7 +33,6 @@ from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.node_shapes import Shape, fits_empty
 from polluxsim.policies.contract.policy import Policy, PolicyAround, inner_policy, traits_of
-from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
 from polluxsim.policies.contract.view import (
     Change,
     ClusterView,
@@ -25,16 +40,22 @@ from polluxsim.policies.contract.view import (
     JobView,
     NodeCounts,
     Reason,
-    ReasonKind,
     Traits,
     decision_of,
 )
 from polluxsim.policies.elastic.first_nodes import FirstNodes
+from polluxsim.policies.elastic.reason_kinds import BEHIND_ONLY_JOB
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 from polluxsim.policies.tools.pools import prepared_for_types
 
-WEEK, DAY = 168, 24  # periods of a forecast [h]
+DAY = 24  # periods of a forecast [h]
+WEEK = 168
+
+IDLE_TIME = 600.0
+"""Time for which a node must be surplus before it is released, by default [s]."""
+
+MEASURES = ("goodput", "throughput")
 
 
 class Scale(Protocol):
@@ -46,10 +67,6 @@ class Scale(Protocol):
     def until(self, time: float) -> float:
         """Return the time until which the answer stays the same if no event happens [s]; by default the next round."""
         return -inf
-
-
-IDLE_TIME = 600.0
-"""Time for which a node must be surplus before it is released, by default [s]."""
 
 
 @takes_settings("policy")
@@ -113,15 +130,20 @@ class Scaled(PolicyAround):
         if nodes is None:
             num_nodes = len(view.gpus_per_node)
             return self._decide(view, rng, num_nodes, num_nodes) if view.jobs else Decision({})
-        wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
-        count = settled = self._settled(view, nodes, wanted)
+        fewest = max(self._for_largest(view, nodes), nodes.least)
+        wanted = min(max(self.scale.wanted(view, nodes), fewest), nodes.most)
+        settled = self._settled(view, nodes, wanted)
+        count = settled
         if not self.moves:
-            count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
-        decision = self._decide(view, rng, wanted, count) if view.jobs else Decision({}, valid_until=inf)
-        due = (since + self.idle_time for since in self._surplus_since.values())
-        release = min((time for time in due if not view.has_come(time)), default=inf)
-        until = min(decision.valid_until, self.scale.until(view.time), release)
-        if decision.rejected or count > max(settled, _nodes_with_jobs(view, decision)):
+            no_change = Decision({}, others_keep=True)
+            count = max(count, _nodes_with_jobs(view, no_change))
+        if view.jobs:
+            decision = self._decide(view, rng, wanted, count)
+        else:
+            decision = Decision({}, valid_until=inf)
+        until = min(decision.valid_until, self.scale.until(view.time), self._next_release(view))
+        leaves_nodes = count > max(settled, _nodes_with_jobs(view, decision))
+        if decision.rejected or leaves_nodes:
             until = view.time  # the next decision releases the nodes that jobs leave now, or that rejected jobs needed
         outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
@@ -138,19 +160,30 @@ class Scaled(PolicyAround):
         """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""
         traits = traits_of(self._inner)
         is_elastic = traits.adaptive or traits.needs_profiles
-        gangs = (job.num_replicas for job in view.jobs if job.gang_size is not None or not is_elastic)
-        minima = (job.min_replicas or 0 for job in view.jobs)
-        fewest = nodes_for(nodes, max(chain(gangs, minima), default=0))
+        largest = 0  # GPUs without which a job cannot run
+        for job in view.jobs:
+            needs_its_request = job.gang_size is not None or not is_elastic
+            gpus_needed = job.num_replicas if needs_its_request else 0
+            largest = max(largest, gpus_needed, job.min_replicas or 0)
+        fewest = nodes_for(nodes, largest)
         if traits.keeps_shapes and not view.shape_rule.anywhere:
             shapes = {view.shape_of(job) for job in view.jobs}
-            fewest = max([fewest, *(nodes_for_shape(nodes, shape) for shape in shapes)])
+            for shape in shapes:
+                fewest = max(fewest, nodes_for_shape(nodes, shape))
         return fewest
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
         """Return the number of nodes to request. Each surplus node stays for the idle time."""
-        before = self._surplus_since
-        self._surplus_since = {node: before.get(node, view.time) for node in range(wanted, nodes.requested)}
-        return wanted + sum(not view.has_come(since + self.idle_time) for since in self._surplus_since.values())
+        surplus_since = {node: self._surplus_since.get(node, view.time) for node in range(wanted, nodes.requested)}
+        self._surplus_since = surplus_since
+        # Earlier nodes became surplus later, so the nodes whose idle time is over are the last ones.
+        num_idling = sum(not view.has_come(since + self.idle_time) for since in surplus_since.values())
+        return wanted + num_idling
+
+    def _next_release(self, view: ClusterView) -> float:
+        """Return the next time at which the idle time of a surplus node is over; ∞ if there is none [s]."""
+        releases = [since + self.idle_time for since in self._surplus_since.values()]
+        return min((time for time in releases if not view.has_come(time)), default=inf)
 
 
 def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
@@ -159,7 +192,11 @@ def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
     if decision.others_keep:
         placed = decision.allocation.keys() | decision.shared.keys()
         placements += [job.placement for job in view.running if job.job_id not in placed]
-    return max((node + 1 for placement in placements for node, _ in placement), default=0)
+    num_nodes = 0
+    for placement in placements:
+        for node, _ in placement:
+            num_nodes = max(num_nodes, node + 1)
+    return num_nodes
 
 
 def nodes_for(nodes: NodeCounts, gpus: float) -> int:
@@ -193,7 +230,8 @@ class PendingGpus(Scale):
 
 def _check_uses(setting: str, aim: float, grow_above: float) -> None:
     """Raise an `InvalidConfigError` unless 0 < aim < grow_above ≤ 1."""
-    if not 0 < aim < grow_above <= 1:
+    are_in_order = 0 < aim < grow_above <= 1
+    if not are_in_order:
         raise InvalidConfigError(
             f"{setting}.aim is {aim}, {setting}.grow_above {grow_above}, must be 0 < aim < grow_above ≤ 1"
         )
@@ -231,14 +269,21 @@ class GoodputUse(Scale):
         """
         if not view.jobs:
             return nodes.least
-        gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
-        gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
-        use = {count: sum(gains[:num_gpus]) / num_gpus for count, num_gpus in gpus.items()}
-        now = use.get(nodes.requested, 0.0)
-        if self.aim <= now <= self.grow_above:
+        gains: list[float] = []
+        for job in view.jobs:
+            gains += _gains(job, nodes)
+        gains.sort(reverse=True)
+        use: dict[int, float] = {}  # by number of nodes
+        for count in range(max(nodes.least, 1), nodes.most + 1):
+            num_gpus = nodes.gpus(count)
+            use[count] = sum(gains[:num_gpus]) / num_gpus
+        present_use = use.get(nodes.requested, 0.0)
+        if self.aim <= present_use <= self.grow_above:
             return nodes.requested
         nearest = min(use, key=lambda count: (abs(use[count] - self.aim), -count))
-        return max(nearest, nodes.requested) if now > self.grow_above else min(nearest, nodes.requested)
+        if present_use > self.grow_above:
+            return max(nearest, nodes.requested)
+        return min(nearest, nodes.requested)
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
@@ -247,14 +292,19 @@ def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
     if model is None:
         yield from [1.0] * job.num_replicas
         return
-    size = max(nodes.gpus_per_node)
-    most_gpus = min(job.max_replicas, nodes.gpus(nodes.most))
-    alone = model.best(1, 1)[0]
-    counts = sorted({*(2**power for power in range(most_gpus.bit_length())), most_gpus})
-    speedups = [model.best(-(-gpus // size), gpus)[0] / alone for gpus in counts]
+    node_size = max(nodes.gpus_per_node)
+    largest_count = min(job.max_replicas, nodes.gpus(nodes.most))
+    powers_of_two = {2**power for power in range(largest_count.bit_length())}
+    goodput_alone = model.best(1, 1)[0]
+    speedups: dict[int, float] = {}
+    for gpus in sorted(powers_of_two | {largest_count}):
+        goodput = model.best(ceil(gpus / node_size), gpus)[0]
+        speedups[gpus] = goodput / goodput_alone
     yield 1.0
-    for (fewer, slow), (more, fast) in pairwise(zip(counts, speedups, strict=True)):
-        yield from [max(fast - slow, 0.0) / (more - fewer)] * (more - fewer)
+    for (fewer, slow), (more, fast) in pairwise(speedups.items()):
+        added_gpus = more - fewer
+        # The goodput can fall with more GPUs. The job then would not use them.
+        yield from [max(fast - slow, 0.0) / added_gpus] * added_gpus
 
 
 @takes_settings("policy.scale")
@@ -288,13 +338,14 @@ class Forecast(Scale):
         # Nothing else is known of the arrivals before the start of the run, at which the jobs from before it arrive.
         if self._start is None:
             self._start = min((job.submit_time for job in arrived), default=view.time)
-        now = self._hour(view.time)
-        self._requested += [0.0] * (now + 1 - len(self._requested))
+        present_hour = self._hour(view.time)
+        self._requested += [0.0] * (present_hour + 1 - len(self._requested))
         for job in arrived:
             self._requested[self._hour(job.submit_time)] += job.num_replicas
-        later = self._hour(view.time + self.ahead)
-        coming = max(map(self._expected, range(now, later + 1))) * self.ahead / HOUR
-        return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
+        last_hour = self._hour(view.time + self.ahead)
+        expected_by_hour = [self._expected(hour) for hour in range(present_hour, last_hour + 1)]
+        expected_gpus = max(expected_by_hour) * self.ahead / HOUR
+        return nodes_for(nodes, view.demand + (1 + self.headroom) * expected_gpus)
 
     def until(self, time: float) -> float:
         """Return the time at which the present hour or the hour of the forecast ends [s]."""
@@ -310,27 +361,13 @@ class Forecast(Scale):
 
     def _expected(self, hour: int) -> float:
         """Return the GPUs that the jobs of an hour are expected to request; 0 if no hour of this kind is over."""
-        past = self._requested[:-1]
-        alike = [past[hour % period :: period] for period in (DAY, WEEK)]
-        means = [sum(hours) / len(hours) for hours in alike if hours]
+        past_hours = self._requested[:-1]  # the present hour is not over
+        means: list[float] = []
+        for period in (DAY, WEEK):
+            similar_hours = past_hours[hour % period :: period]
+            if similar_hours:
+                means.append(sum(similar_hours) / len(similar_hours))
         return sum(means) / len(means) if means else 0.0
-
-
-MEASURES = ("goodput", "throughput")
-
-
-def is_behind_first_job(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether the reason names the first job of the view, and this is another job."""
-    first = seen.jobs[0]
-    return first is not job and reason.others == (first.job_id,)
-
-
-BEHIND_ONLY_JOB = ReasonKind(
-    "behind-only-job",
-    "The policy runs one job at a time, in order of submission. Now it runs {first}.",
-    meaning="A job waits for the first job.",
-    excuses_waiting=is_behind_first_job,
-)
 
 
 class FirstJobOnly(Policy):
@@ -343,12 +380,12 @@ class FirstJobOnly(Policy):
         job = view.jobs[0]
         free = FreeGpus(view.gpus_per_node)
         gpus = min(free.total, most_gpus(job))
-        placement = free.pack_job(job, gpus) if gpus >= fewest_gpus(job) else None
+        can_run = gpus >= fewest_gpus(job)
+        placement = free.pack_job(job, gpus) if can_run else None
+        reason = Reason(BEHIND_ONLY_JOB, {}, (job.job_id,))
         return Decision(
             {job.job_id: placement or ()},
-            explain=lambda asked: {
-                name: Reason(BEHIND_ONLY_JOB, {}, (job.job_id,)) for name in asked if name != job.job_id
-            },
+            explain=lambda asked: {name: reason for name in asked if name != job.job_id},
         )
 
 
@@ -374,20 +411,22 @@ class FirstJobUse(GoodputUse):
         model = job.goodput
         if model is None:
             return max(nodes.requested, fewest)
-        alone = model.best(1, 1)[0]
+        goodput_alone = model.best(1, 1)[0]
 
         def use(count: int) -> float:
             """Return the goodput per GPU of `count` full nodes, over the goodput of one GPU."""
             gpus = nodes.gpus(count)
-            return model.best(count, gpus)[0] / gpus / alone
+            return model.best(count, gpus)[0] / gpus / goodput_alone
 
-        now = use(nodes.requested)
-        if self.aim <= now <= self.grow_above:
+        present_use = use(nodes.requested)
+        if self.aim <= present_use <= self.grow_above:
             return max(nodes.requested, fewest)
         # The job cannot use more GPUs than its agent allows, so more nodes would be idle.
         counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
-        wanted = min(counts or [fewest], key=lambda count: abs(use(count) - self.aim))
-        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
+        nearest = min(counts or [fewest], key=lambda count: abs(use(count) - self.aim))
+        if present_use > self.grow_above:
+            return max(nearest, nodes.requested)
+        return min(nearest, max(nodes.requested, fewest))
 
 
 class _ScaledForFirstJob(Scaled):

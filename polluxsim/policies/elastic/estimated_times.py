@@ -1,4 +1,15 @@
-"""Elastic policies that estimate from the logs of jobs: Optimus and SLAQ."""
+"""Elastic policies that estimate from the logs of jobs: Optimus and SLAQ.
+
+Both decide how many GPUs each job gets, from its losses and step times so far, and know nothing else of its future. The
+module has three parts: the estimates of step times, the estimates of remaining epochs, and the two policies.
+
+Invariants: each job that is served has its fewest GPUs at least. Each further GPU goes to the job that gains most.
+
+Trap: fits must give the same last bits on all processors, because ties between gains decide. Hence the small solver
+here in place of SciPy's.
+
+Sources: Peng et al., "Optimus" (EuroSys '18); Zhang et al., "SLAQ" (SoCC '17).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +33,8 @@ from polluxsim.models.convergence import (
     fit_hyperbola,
 )
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Report, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Report, Traits
+from polluxsim.policies.elastic.reason_kinds import LOSS_REDUCTION
 from polluxsim.policies.elastic.true_times import Remaining, reason_by_gain, true_step_time
 from polluxsim.policies.tools.gpu_counts import (
     AtIntervals,
@@ -35,7 +47,16 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
-from polluxsim.policies.tools.reason_kinds import ALL_TAKEN
+
+ENOUGH = 1e-12  # decrease of the sum of squares, of values near 1, that justifies another coefficient
+SINGULAR = 1e-13  # pivot relative to the largest diagonal element, below which equations have no unique solution
+
+# Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first.
+ASSUMED_CURVE = Hyperbola(1.0, 1.0, 0.0)
+
+# Jobs with equal training have equal logs.
+hyperbola = lru_cache(maxsize=4096)(fit_hyperbola)
+best_curve = lru_cache(maxsize=4096)(fit_best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +84,10 @@ def fit_step_times(observed: Mapping[int, float]) -> StepTimes:
     >>> fit_step_times({2: 1.0})
     StepTimes(shared=2.0, constant=0.0, per_gpu=0.0)
     """
+    # Each row is divided by its step time, so that relative errors count.
     rows = [(1.0 / gpus / time, 1.0 / time, gpus / time) for gpus, time in observed.items()]
-    return StepTimes(*nonnegative_least_squares(rows, [1.0] * len(rows)))
-
-
-ENOUGH = 1e-12  # decrease of the sum of squares, of values near 1, that justifies another coefficient
-SINGULAR = 1e-13  # pivot relative to the largest diagonal element, below which equations have no unique solution
+    shared, constant, per_gpu = nonnegative_least_squares(rows, [1.0] * len(rows))
+    return StepTimes(shared, constant, per_gpu)
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -95,17 +114,24 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
             residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
             error = _dot(residuals, residuals)
             if error < smallest_error - ENOUGH:
-                above = dict(zip(chosen, solution, strict=True))
-                best = [above.get(column, 0.0) for column in range(width)]
                 smallest_error = error
+                best = [0.0] * width
+                for column, coefficient in zip(chosen, solution, strict=True):
+                    best[column] = coefficient
     return best
 
 
 def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float] | None:
     """Return the least-squares solution by the normal equations; None if it is not unique."""
     columns = list(zip(*rows, strict=True))
-    matrix = [[*(_dot(one, other) for other in columns), _dot(one, values)] for one in columns]
+    # Each row of the matrix is one equation, with its right side in the last element.
+    matrix: list[list[float]] = []
+    for one in columns:
+        equation = [_dot(one, other) for other in columns]
+        equation.append(_dot(one, values))
+        matrix.append(equation)
     largest = max(row[diagonal] for diagonal, row in enumerate(matrix))
+    # Gaussian elimination. Without pivoting, because the matrix is symmetric and positive semidefinite.
     for pivot, row in enumerate(matrix):
         if row[pivot] <= SINGULAR * largest:
             return None
@@ -114,8 +140,9 @@ def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[fl
             lower[pivot:] = [a - factor * b for a, b in zip(lower[pivot:], row[pivot:], strict=True)]
     solution: list[float] = []
     for row in reversed(matrix):
-        first = len(columns) - len(solution)  # of the columns whose coefficients are solved
-        solution.insert(0, (row[-1] - _dot(row[first:-1], solution)) / row[first - 1])
+        first_solved = len(columns) - len(solution)  # the coefficients from this column on are solved
+        right_side = row[-1] - _dot(row[first_solved:-1], solution)
+        solution.insert(0, right_side / row[first_solved - 1])
     return solution
 
 
@@ -147,26 +174,33 @@ class Speeds:
         gpus = num_replicas(job.placement)
         if report.step_time is not None and gpus not in measured:
             measured[gpus] = report.step_time
-        elif not measured and (speed := next(iter(job.speeds.values()), 0.0)):
-            measured[job.num_replicas] = 1.0 / speed
+        elif not measured:
+            speed_of_user = next(iter(job.speeds.values()), 0.0)
+            if not speed_of_user:
+                return
+            measured[job.num_replicas] = 1.0 / speed_of_user
         else:
             return
+        # The curve must be fitted again, with the new step time.
         self._fits.pop(job.job_id, None)
 
     def of(self, job: JobView) -> StepTimes | None:
         """Return the step time of a job as a function of its GPUs, or None if no step time is known."""
         fit = self._fits.get(job.job_id)
         if fit is None:
+            # In this order, because a measurement replaces a sample.
             times = self._sampled.get(job.job_id, {}) | self._measured.get(job.job_id, {})
             if times:
-                fit = self._fits[job.job_id] = fit_step_times(times)
+                fit = fit_step_times(times)
+                self._fits[job.job_id] = fit
         return fit
 
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Forget jobs that have ended."""
         for job_id in jobs:
-            for by_job in (self._measured, self._sampled, self._fits):
-                by_job.pop(job_id, None)
+            self._measured.pop(job_id, None)
+            self._sampled.pop(job_id, None)
+            self._fits.pop(job_id, None)
 
 
 def report_of(job: JobView) -> Report:
@@ -185,15 +219,13 @@ def epochs_left(report: Report, assumed: float) -> float:
 
     A job with too few losses is assumed to need `assumed` epochs in total.
     """
-    can_fit = len(report.losses) >= LEAST_POINTS
-    total = hyperbola(report.losses).flat_after(report.last_drop) if can_fit else inf
+    total = inf
+    if len(report.losses) >= LEAST_POINTS:
+        total = hyperbola(report.losses).flat_after(report.last_drop)
+    if total == inf:  # too few losses, or losses that never become flat
+        total = assumed
     next_epoch = whole_number(report.epochs) + 1
-    return max((assumed if total == inf else total) - report.epochs, next_epoch - report.epochs)
-
-
-# Jobs with equal training have equal logs.
-hyperbola = lru_cache(maxsize=4096)(fit_hyperbola)
-best_curve = lru_cache(maxsize=4096)(fit_best)
+    return max(total - report.epochs, next_epoch - report.epochs)
 
 
 def sample_counts(fewest: int, most: int, samples: int) -> list[int]:
@@ -203,7 +235,10 @@ def sample_counts(fewest: int, most: int, samples: int) -> list[int]:
     ([1, 2, 4, 8, 16], [1, 2, 3], [4])
     """
     steps = max(samples - 1, 1)
-    return sorted({round(fewest * (most / fewest) ** (step / steps)) for step in range(samples)})
+    ratio = most / fewest
+    # A set, because small numbers round to the same one.
+    counts = {round(fewest * ratio ** (step / steps)) for step in range(samples)}
+    return sorted(counts)
 
 
 def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[int, float]:
@@ -213,7 +248,9 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     reads from the oracle, and it measures nothing else. Sampling takes no simulated time and no GPUs here.
     """
     times = {}
-    for gpus in sample_counts(fewest_gpus(job), max(min(most_gpus(job), num_gpus), fewest_gpus(job)), samples):
+    fewest = fewest_gpus(job)
+    largest = max(min(most_gpus(job), num_gpus), fewest)
+    for gpus in sample_counts(fewest, largest, samples):
         try:
             times[gpus] = true_step_time(job, gpus, node_size)
         except ProfileRangeError:  # the job cannot run on this number of GPUs
@@ -255,9 +292,9 @@ class OnlineOptimus(AtIntervals):
     def decide(self, view: ClusterView) -> Decision:
         """Estimate, and give the GPUs out."""
         self._take_note(view)
-        first = [self._candidate(job) for job in served_first(view.jobs, view.num_gpus)]
-        outcome = deal(view.jobs, first, view.num_gpus)
-        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason_with_steps))
+        candidates = [self._candidate(job) for job in served_first(view.jobs, view.num_gpus)]
+        dealt = deal(view.jobs, candidates, view.num_gpus)
+        return decision_by(view, dealt.counts, lambda asked: reasons_of(view, dealt, asked, _reason_with_steps))
 
     def _take_note(self, view: ClusterView) -> None:
         """Sample the step times of new jobs, and read the logs of all jobs."""
@@ -270,10 +307,12 @@ class OnlineOptimus(AtIntervals):
             self._speeds.observe(job, report_of(job))
 
     def _candidate(self, job: JobView) -> Remaining:
+        """Return a job with the time that further GPUs are estimated to save."""
         step_time = self._speeds.of(job)
-        if step_time is None:  # no step was measured
+        if step_time is None:  # no step was measured, so the job gets its fewest GPUs
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
+        # The time that the first GPU saves is never used, so it may be ∞.
         return Remaining(job, most_gpus(job), self._steps_left(job), [inf], step_time, weight)
 
     def _steps_left(self, job: JobView) -> float:
@@ -282,15 +321,11 @@ class OnlineOptimus(AtIntervals):
         return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
 
 
-def _reason_with_steps(candidate: Candidate, outcome: Dealt) -> Reason:
+def _reason_with_steps(candidate: Candidate, dealt: Dealt) -> Reason:
     """Return the reason of `Optimus`, with the estimated remaining steps."""
-    reason = reason_by_gain(candidate, outcome)
+    reason = reason_by_gain(candidate, dealt)
     remaining = cast("Remaining", candidate)
     return reason._replace(numbers={**reason.numbers, "steps_left": remaining.steps, "weight": remaining.weight})
-
-
-# Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first.
-ASSUMED_CURVE = Hyperbola(1.0, 1.0, 0.0)
 
 
 class Quality(NamedTuple):
@@ -308,8 +343,9 @@ class Quality(NamedTuple):
         """Return the expected fall of the loss on `gpus` GPUs until the next decision, over its unit."""
         if self.step_time is None or not gpus:
             return 0.0
-        ahead = self.interval_over_steps / self.step_time(gpus)
-        return (self.curve(self.epochs) - self.curve(self.epochs + ahead)) / self.unit
+        epochs_ahead = self.interval_over_steps / self.step_time(gpus)
+        fall = self.curve(self.epochs) - self.curve(self.epochs + epochs_ahead)
+        return fall / self.unit
 
     def gain(self, replicas: int) -> float:
         """Return the further fall with one GPU more than `replicas`, 0 at the limit."""
@@ -346,12 +382,13 @@ class Slaq(AtIntervals):
     def decide(self, view: ClusterView) -> Decision:
         """Predict loss reductions, and give the GPUs out."""
         self._speeds.forget(view.changes.ended)
-        first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
-        outcome = deal(view.jobs, first, view.num_gpus)
-        reason = partial(_reason, num_gpus=view.num_gpus)
-        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, reason))
+        candidates = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
+        dealt = deal(view.jobs, candidates, view.num_gpus)
+        reason = partial(_reason_by_loss, num_gpus=view.num_gpus)
+        return decision_by(view, dealt.counts, lambda asked: reasons_of(view, dealt, asked, reason))
 
     def _quality(self, job: JobView) -> Quality:
+        """Return the expected loss of a job, by the assumed curve while it has logged too few losses."""
         report = report_of(job)
         self._speeds.observe(job, report)
         losses = report.losses
@@ -359,42 +396,38 @@ class Slaq(AtIntervals):
         unit = 1.0
         epochs = 0.0
         if len(losses) >= LEAST_POINTS:
-            largest = max(before - after for before, after in pairwise(losses))
+            largest_fall = max(before - after for before, after in pairwise(losses))
             curve = best_curve(losses, self.forgetting)
-            unit = largest if largest > 0 else losses[0]
+            # A loss that never fell has no such unit.
+            unit = largest_fall if largest_fall > 0 else losses[0]
             epochs = report.epochs
-        interval_over_steps = self.interval / report.steps_per_epoch
-        return Quality(job, most_gpus(job), curve, unit, epochs, interval_over_steps, self._speeds.of(job))
+        return Quality(
+            job,
+            most_gpus(job),
+            curve,
+            unit,
+            epochs,
+            interval_over_steps=self.interval / report.steps_per_epoch,
+            step_time=self._speeds.of(job),
+        )
 
 
-LOSS_REDUCTION = ReasonKind(
-    "loss-reduction",
-    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most until "
-    "the next decision. It measures each loss in the largest fall of the job in one epoch. "
-    "[reduction?The loss of this job is expected to fall by {reduction:.2g} with {gpus:GPU}"
-    "[gpus>=max_replicas?, the most that it may have now|reduction_more<=0?, and by no more with one GPU more"
-    "|, and by {reduction_more:.2g} more with one GPU more][assumed? (assumed, because it has logged too few losses)]."
-    "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
-    f"[gpus_left=0? {ALL_TAKEN}[. The last one went to {{first}}, and lowers its loss by {{winning_gain:.2g}}"
-    "|, by the smallest numbers]"
-    "| Of {num_gpus:GPU}, {gpus_left} [gpus_left=1?stays|stay] idle, because a further one lowers no loss].",
-    dict.fromkeys(("gpus", "max_replicas", "gpus_left", "num_gpus"), "GPUs"),
-    "The expected fall of the loss of a job on its GPUs.",
-)
-
-
-def _reason(candidate: Candidate, outcome: Dealt, num_gpus: int) -> Reason:
+def _reason_by_loss(candidate: Candidate, dealt: Dealt, num_gpus: int) -> Reason:
     """Return the expected loss reduction of a job on its GPUs, on a cluster of a number of GPUs."""
     job_id = candidate.job.job_id
-    gpus = outcome.counts[job_id]
+    gpus = dealt.counts[job_id]
     quality = cast("Quality", candidate)
-    gpus_left = num_gpus - sum(outcome.counts.values())
-    numbers: dict[str, float] = {"gpus": gpus, "max_replicas": candidate.limit, "gpus_left": gpus_left}
-    numbers["num_gpus"] = num_gpus
+    gpus_left = num_gpus - sum(dealt.counts.values())
+    numbers: dict[str, float] = {
+        "gpus": gpus,
+        "max_replicas": candidate.limit,
+        "gpus_left": gpus_left,
+        "num_gpus": num_gpus,
+    }
     if quality.step_time is not None:
         numbers |= {"reduction": quality.reduction(gpus), "reduction_more": candidate.gain(gpus)}
         if quality.curve is ASSUMED_CURVE:
             numbers["assumed"] = 1
-    if outcome.winner is None:
+    if dealt.winner is None:
         return Reason(LOSS_REDUCTION, numbers)
-    return Reason(LOSS_REDUCTION, {**numbers, "winning_gain": outcome.winning_gain}, (outcome.winner,))
+    return Reason(LOSS_REDUCTION, {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))

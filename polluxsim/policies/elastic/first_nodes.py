@@ -1,4 +1,10 @@
-"""The part of a cluster that keeps its nodes while the number of nodes shrinks."""
+"""The part of a cluster that keeps its nodes while the number of nodes shrinks.
+
+It decides what the inner policy of `polluxsim.policies.elastic.cluster_size.Scaled` sees. The first nodes are those
+that stay. Of these, the first `num_open` take new jobs, and the others only keep the jobs that they have.
+
+Trap: the inner policy is not asked while there are no jobs, so events since its last decision are collected (`miss`).
+"""
 
 from __future__ import annotations
 
@@ -35,37 +41,41 @@ class FirstNodes(Partition):
         The view says that nodes have changed if the nodes that take new jobs have changed, or if a job must leave its
         node, and that this job is evicted. Otherwise a policy that repeats its last decision would use released nodes.
         """
-        wanted = self.num_open
-        count = self.num_nodes
-        arrived = {job.job_id: JobInPart(job, "first nodes") for missed in self._missed for job in missed.arrived}
-        ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
+        arrived: dict[JobId, JobInPart] = {}
+        ended: dict[JobId, float] = {}
+        for missed in self._missed:
+            for job in missed.arrived:
+                arrived[job.job_id] = JobInPart(job, "first nodes")
+            ended |= missed.ended
         self._jobs |= arrived
         staying: list[JobView] = []
         leaving: list[JobId] = []
         for job in view.running:
             previous = self._jobs[job.job_id]
-            previous.values["must_move"] = any(node >= count for node, _ in job.placement)
+            previous.values["must_move"] = any(node >= self.num_nodes for node, _ in job.placement)
             if previous.must_move:
                 leaving.append(job.job_id)
             else:
                 staying.append(job)
         gpus_in_use = view.sharing.in_use(staying)
-        sizes = [
-            size if node < wanted else gpus_in_use[node]
-            for node, size in enumerate(view.gpus_per_node[: max(count, 0)])
-        ]
-        open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
-        is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
+        first_nodes = view.gpus_per_node[: max(self.num_nodes, 0)]
+        sizes: list[int] = []  # GPUs of each node that the policy sees
+        for node, size in enumerate(first_nodes):
+            is_open = node < self.num_open
+            sizes.append(size if is_open else gpus_in_use[node])
+        open_nodes = first_nodes[: max(self.num_open, 0)]
+        nodes_have_changed = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes
         changes = view.changes.among(
             self._jobs,
             arrived=list(arrived.values()),
             ended=ended,
-            nodes=is_news,
+            nodes=nodes_have_changed or bool(leaving),
             evicted=[*view.changes.evicted, *leaving],
         )
         self._missed = []
         self._open_nodes = open_nodes
-        part = view.part(sizes, self._jobs, changes, nodes=range(count))
+        part = view.part(sizes, self._jobs, changes, nodes=range(self.num_nodes))
+        # Only now, because the changes may name jobs that have ended.
         for job_id in ended:
             del self._jobs[job_id]
         return {"first nodes": part}
@@ -76,5 +86,10 @@ class FirstNodes(Partition):
         if not decision.others_keep:
             return decision
         placed = decision.allocation.keys() | decision.shared.keys()
-        leaving = {name: () for name, job in self._jobs.items() if job.must_move and name not in placed}
-        return replace(decision, allocation={**decision.allocation, **leaving}) if leaving else decision
+        allocation = dict(decision.allocation)
+        for job_id, job in self._jobs.items():
+            if job.must_move and job_id not in placed:
+                allocation[job_id] = ()
+        if len(allocation) == len(decision.allocation):
+            return decision
+        return replace(decision, allocation=allocation)

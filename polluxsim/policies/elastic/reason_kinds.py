@@ -1,8 +1,11 @@
-"""Kinds of reasons of elastic policies that know the true times of jobs or need no times."""
+"""Kinds of reasons of elastic policies.
+
+The sentences are templates. `polluxsim.policies.contract.reasons` explains how to read one.
+"""
 
 from __future__ import annotations
 
-from polluxsim.policies.contract.reasons import ReasonKind
+from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS
 
 PROPORTIONAL_SHARE = ReasonKind(
@@ -63,4 +66,32 @@ LARGEST_SUM = ReasonKind(
     "| No GPU is left, and no other job could give one up].]",
     {**ELASTIC_UNITS, "most_gpus": "GPUs"},
     "The GPUs of a job for which the sum of all speedups is largest.",
+)
+LOSS_REDUCTION = ReasonKind(
+    "loss-reduction",
+    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most until "
+    "the next decision. It measures each loss in the largest fall of the job in one epoch. "
+    "[reduction?The loss of this job is expected to fall by {reduction:.2g} with {gpus:GPU}"
+    "[gpus>=max_replicas?, the most that it may have now|reduction_more<=0?, and by no more with one GPU more"
+    "|, and by {reduction_more:.2g} more with one GPU more][assumed? (assumed, because it has logged too few losses)]."
+    "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
+    f"[gpus_left=0? {ALL_TAKEN}[. The last one went to {{first}}, and lowers its loss by {{winning_gain:.2g}}"
+    "|, by the smallest numbers]"
+    "| Of {num_gpus:GPU}, {gpus_left} [gpus_left=1?stays|stay] idle, because a further one lowers no loss].",
+    dict.fromkeys(("gpus", "max_replicas", "gpus_left", "num_gpus"), "GPUs"),
+    "The expected fall of the loss of a job on its GPUs.",
+)
+
+
+def is_behind_first_job(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether the reason names the first job of the view, and this is another job."""
+    first = seen.jobs[0]
+    return first is not job and reason.others == (first.job_id,)
+
+
+BEHIND_ONLY_JOB = ReasonKind(
+    "behind-only-job",
+    "The policy runs one job at a time, in order of submission. Now it runs {first}.",
+    meaning="A job waits for the first job.",
+    excuses_waiting=is_behind_first_job,
 )

@@ -1,12 +1,21 @@
-"""Elastic policies that know the true times of jobs or need no times: proportional, Optimus+Oracle, AFS and JSA."""
+"""Elastic policies that know the true times of jobs or need no times: proportional, Optimus+Oracle, AFS and JSA.
+
+All of them decide how many GPUs each job gets, at most what it can use, and never more GPUs than are up. They differ in
+how the GPUs are dealt: by requests (`Proportional`), by the time that a GPU saves (`Optimus`), by comparisons of two
+jobs (`Afs`), or by the largest sum of speedups (`EffectiveScaling`).
+
+Trap: equal jobs must get equal times, or a tie becomes a decision. Times that differ by rounding only are therefore
+compared by `sort_key` or `coincide`.
+
+Sources: see each policy.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from heapq import heappop, heappush, nsmallest
+from functools import partial
+from heapq import heappop, heappush
 from math import inf
 from typing import ClassVar, NamedTuple, cast
 
@@ -17,8 +26,8 @@ from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
-from polluxsim.policies.elastic.reason_kinds import GAIN_TOO_SMALL, LARGEST_SUM, PROPORTIONAL_SHARE, WON_AGAINST
-from polluxsim.policies.tools.gangs import NEAREST
+from polluxsim.policies.elastic.largest_sum import Head, best_counts, reasons_by_speedup
+from polluxsim.policies.elastic.reason_kinds import GAIN_TOO_SMALL, PROPORTIONAL_SHARE, WON_AGAINST
 from polluxsim.policies.tools.gpu_counts import (
     AtEvents,
     Candidate,
@@ -33,7 +42,7 @@ from polluxsim.policies.tools.gpu_counts import (
     reasons_of,
     served_first,
 )
-from polluxsim.policies.tools.reason_kinds import AT_LIMIT, BEHIND_HEAD_OF_LINE, NO_GAIN, NO_LEAST_LEFT
+from polluxsim.policies.tools.reason_kinds import AT_LIMIT, NO_GAIN
 
 
 @dataclass(frozen=True)
@@ -49,48 +58,55 @@ class Proportional(Policy):
         """Give the GPUs out."""
         jobs = list(view.jobs)
         choices = [counts_of(job, view.num_gpus) for job in jobs]
+        next_choice = [0] * len(jobs)  # index in `choices` of the next number of each job
+        counts = {job.job_id: 0 for job in jobs}
         left_at_end: dict[JobId, int] = {}  # GPUs that were left for each job that did not get its next number
-        counts, taken, gpus_left = [0] * len(jobs), [0] * len(jobs), view.num_gpus  # `taken` choices of each job
-        queue = [(0.0, index) for index, choice in enumerate(choices) if choice]  # a sorted list is a heap
+        gpus_left = view.num_gpus
+        # Pairs (part of its request that a job has, index of the job). A sorted list is a heap.
+        queue = [(0.0, index) for index, numbers in enumerate(choices) if numbers]
         while queue:
             _, index = heappop(queue)
-            more = choices[index][taken[index]]
-            if more - counts[index] > gpus_left:
-                left_at_end[jobs[index].job_id] = gpus_left
+            job = jobs[index]
+            next_count = choices[index][next_choice[index]]
+            added_gpus = next_count - counts[job.job_id]
+            if added_gpus > gpus_left:
+                left_at_end[job.job_id] = gpus_left
                 continue
-            gpus_left -= more - counts[index]
-            counts[index] = more
-            taken[index] += 1
-            if taken[index] < len(choices[index]):
-                heappush(queue, (more / jobs[index].num_replicas, index))
-        gpus_of = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
-        return decision_by(view, gpus_of, lambda asked: _reasons_for_parts(view, gpus_of, left_at_end, asked))
+            gpus_left -= added_gpus
+            counts[job.job_id] = next_count
+            next_choice[index] += 1
+            if next_choice[index] < len(choices[index]):
+                heappush(queue, (next_count / job.num_replicas, index))
+        return decision_by(view, counts, lambda asked: _reasons_for_parts(view, counts, left_at_end, asked))
 
 
 def _reasons_for_parts(
-    view: ClusterView, given: Mapping[JobId, int], left_at_end: Mapping[JobId, int], asked: Sequence[JobId]
+    view: ClusterView, counts: Mapping[JobId, int], left_at_end: Mapping[JobId, int], asked: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Return the GPUs of some jobs beside their fair shares.
+    """Return the reasons of the jobs in `asked`: their GPUs beside their fair shares.
 
-    `left_at_end` are the GPUs that were left for each job that did not get its next number.
+    `counts` contains the GPUs of each job. `left_at_end` contains the GPUs that were left for each job that did not get
+    its next number.
     """
     wanted = set(asked)
     demand = view.demand
     reasons: dict[JobId, Reason] = {}
     for job in view.jobs:
-        if job.job_id in wanted:
-            numbers = {
-                "gpus": given[job.job_id],
-                "gpus_needed": job.num_replicas,
-                "fair_share": view.num_gpus * job.num_replicas / demand,
-                "num_gpus": view.num_gpus,
-                "demand": demand,
-            }
-            if job.job_id in left_at_end:
-                larger = [count for count in counts_of(job, view.num_gpus) if count > given[job.job_id]]
-                numbers["next_gpus"] = min(larger) - given[job.job_id]
-                numbers["left_at_end"] = left_at_end[job.job_id]
-            reasons[job.job_id] = Reason(PROPORTIONAL_SHARE, numbers)
+        if job.job_id not in wanted:
+            continue
+        gpus = counts[job.job_id]
+        numbers = {
+            "gpus": gpus,
+            "gpus_needed": job.num_replicas,
+            "fair_share": view.num_gpus * job.num_replicas / demand,
+            "num_gpus": view.num_gpus,
+            "demand": demand,
+        }
+        if job.job_id in left_at_end:
+            next_count = min(count for count in counts_of(job, view.num_gpus) if count > gpus)
+            numbers["next_gpus"] = next_count - gpus
+            numbers["left_at_end"] = left_at_end[job.job_id]
+        reasons[job.job_id] = Reason(PROPORTIONAL_SHARE, numbers)
     return reasons
 
 
@@ -110,8 +126,10 @@ class Remaining(NamedTuple):
             return 0.0
         time_saved = self.time_saved
         while len(time_saved) <= replicas:
-            now, then = (self.step_time(count) for count in (len(time_saved), len(time_saved) + 1))
-            time_saved.append(0.0 if coincide(now, then) else now - then)
+            gpus = len(time_saved)
+            before = self.step_time(gpus)
+            after = self.step_time(gpus + 1)
+            time_saved.append(0.0 if coincide(before, after) else before - after)
         return time_saved[replicas] * self.steps * self.weight
 
 
@@ -139,17 +157,19 @@ class Optimus(Policy):
         return Decision(placed, valid_until=inf, explain=lambda jobs: reasons_of(view, dealt, jobs, reason_by_gain))
 
     def _candidate(self, job: JobView, node_size: int) -> Remaining:
-        name = job.oracle.application.name
-        batch_size = job.batch_size
+        """Return a job with the time that further GPUs save. Equal jobs share what was computed."""
         oracle = job.oracle
+        name = oracle.application.name
+        batch_size = job.batch_size
         key = (name, batch_size, oracle.epoch)
-        remaining = self._remaining.get(key)
-        if remaining is None:
-            remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
+        steps_left = self._remaining.get(key)
+        if steps_left is None:
+            steps_left = oracle.remaining_iterations(batch_size)
+            self._remaining[key] = steps_left
         # The time that the first GPU saves is never used, so it may be ∞.
         time_saved = self._time_saved.setdefault((name, batch_size, node_size), [inf])
         step_time = partial(true_step_time, job, node_size=node_size)
-        return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
+        return Remaining(job, most_gpus(job), steps_left, time_saved, step_time)
 
 
 def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
@@ -163,8 +183,8 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
         return Reason(AT_LIMIT, numbers)
     if next_gain <= 0:
         remaining = cast("Remaining", candidate)
-        for name, count in (("remaining_time", gpus), ("next_time", gpus + 1)):
-            numbers[name] = remaining.steps * remaining.step_time(count)
+        numbers["remaining_time"] = remaining.steps * remaining.step_time(gpus)
+        numbers["next_time"] = remaining.steps * remaining.step_time(gpus + 1)
         return Reason(NO_GAIN, numbers)
     numbers["num_gpus"] = sum(dealt.counts.values())
     if dealt.winner is None:
@@ -185,17 +205,17 @@ class Bid:
         self.job_id = job_id
         self.gpus = 0
         self._times = times
-        self._ladder = list(times)
+        self._next_counts = list(times)  # numbers of GPUs above the present one
 
     @property
     def cost(self) -> float:
         """Return the GPUs that the next step of the job takes, ∞ if the job is at its maximum."""
-        return self._ladder[0] - self.gpus if self._ladder else inf
+        return self._next_counts[0] - self.gpus if self._next_counts else inf
 
     @property
     def time_left(self) -> float:
         """Return the time to completion on the GPUs of the job, or on the fewest GPUs that it can use [s]."""
-        return self._times[self.gpus or self._ladder[0]]
+        return self._times[self.gpus or self._next_counts[0]]
 
     @property
     def speed(self) -> float:
@@ -205,7 +225,7 @@ class Bid:
     @property
     def next_time(self) -> float:
         """Return the time to completion with the next GPU [s]."""
-        return self._times[self._ladder[0]]
+        return self._times[self._next_counts[0]]
 
     @property
     def next_speed(self) -> float:
@@ -214,7 +234,35 @@ class Bid:
 
     def take(self) -> None:
         """Take the next GPU, or all GPUs that the job must get at once."""
-        self.gpus = self._ladder.pop(0)
+        self.gpus = self._next_counts.pop(0)
+
+
+class LastTurn(NamedTuple):
+    """The last turn in which a job got GPUs."""
+
+    bid: Bid
+    gpus: int  # that the job got
+    left_before: int  # GPUs that were left at this turn
+    time_before: float  # time to completion on the GPUs that the job had before this turn, ∞ without GPUs [s]
+
+    def compared_with(self, other: Bid) -> dict[str, float]:
+        """Return the gains that decided between the job and another one, as numbers of a reason.
+
+        They are left out if the job did not win against the other one itself.
+        """
+        if not other.gpus or other.cost == inf:
+            return {}
+        time = self.bid.time_left
+        # As in `goes_first`: the gain of the job that ends sooner is in speed, that of the other one in time.
+        speed_gain = self.time_before / time - 1
+        time_saved = 1 - time / self.time_before
+        speed_gain_of_other = other.time_left / other.next_time - 1
+        time_saved_of_other = 1 - other.next_time / other.time_left
+        if self.time_before <= other.time_left and speed_gain >= time_saved_of_other:
+            return {"winner_speed_gain": speed_gain, "time_saved": time_saved_of_other}
+        if self.time_before >= other.time_left and time_saved >= speed_gain_of_other:
+            return {"winner_time_saved": time_saved, "speed_gain": speed_gain_of_other}
+        return {}
 
 
 def goes_first(one: Bid, other: Bid) -> bool:
@@ -233,7 +281,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
     gain_of_b = sort_key((b.next_speed - b.speed) / b.next_speed, now=1.0)
     gain_of_a = sort_key((a.next_speed - a.speed) / a.speed, now=1.0)
     b_wins = gain_of_b > gain_of_a
-    return b_wins != one_is_shorter
+    return not b_wins if one_is_shorter else b_wins
 
 
 @dataclass
@@ -259,8 +307,12 @@ class Afs(AtEvents):
 
         def reason(bid: Bid) -> Reason:
             """Return the reason for the GPUs of a job."""
-            numbers = {"gpus": bid.gpus, "remaining_time": bid.time_left, "gpus_left": gpus_left}
-            numbers["num_gpus"] = view.num_gpus
+            numbers = {
+                "gpus": bid.gpus,
+                "remaining_time": bid.time_left,
+                "gpus_left": gpus_left,
+                "num_gpus": view.num_gpus,
+            }
             if bid.cost < inf:
                 numbers |= {"next_gpus": bid.cost, "next_time": bid.next_time}
             if last is None or last.bid is bid:
@@ -274,111 +326,28 @@ class Afs(AtEvents):
         return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
 
-class LastTurn(NamedTuple):
-    """The last turn in which a job got GPUs."""
-
-    bid: Bid
-    gpus: int  # that the job got
-    left_before: int  # GPUs that were left at this turn
-    time_before: float  # time to completion of the job on its GPUs before this turn, ∞ without GPUs [s]
-
-    def compared_with(self, other: Bid) -> dict[str, float]:
-        """Return the gains that decided between the job and another one, as numbers of a reason.
-
-        They are left out if the job did not win against the other one itself.
-        """
-        if not other.gpus or other.cost == inf:
-            return {}
-        time = self.bid.time_left
-        winner = {"speed_gain": self.time_before / time - 1, "time_saved": 1 - time / self.time_before}
-        loser = {
-            "speed_gain": other.time_left / other.next_time - 1,
-            "time_saved": 1 - other.next_time / other.time_left,
-        }
-        if self.time_before <= other.time_left and winner["speed_gain"] >= loser["time_saved"]:
-            return {"winner_speed_gain": winner["speed_gain"], "time_saved": loser["time_saved"]}
-        if self.time_before >= other.time_left and winner["time_saved"] >= loser["speed_gain"]:
-            return {"winner_time_saved": winner["time_saved"], "speed_gain": loser["speed_gain"]}
-        return {}
-
-
-def _deal_by_bids(bids: list[Bid], left: int) -> LastTurn | None:
-    """Assign `left` GPUs while a GPU makes a job faster. Return the last turn.
+def _deal_by_bids(bids: list[Bid], gpus_left: int) -> LastTurn | None:
+    """Assign `gpus_left` GPUs while a GPU makes a job faster. Return the last turn, None if no job got GPUs.
 
     A job that a GPU does not make faster is removed from the list.
     """
     last = None
-    while contenders := [bid for bid in bids if bid.cost <= left]:
-        best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
-        if best.next_speed > best.speed:
-            gpus = int(best.cost)
-            last = LastTurn(best, gpus, left, best.time_left if best.gpus else inf)
-            left -= gpus
-            best.take()
-        else:
+    while True:
+        contenders = [bid for bid in bids if bid.cost <= gpus_left]
+        if not contenders:
+            return last
+        best = contenders[0]
+        for bid in contenders[1:]:
+            if goes_first(bid, best):
+                best = bid
+        if best.next_speed <= best.speed:
             bids.remove(best)
-    return last
-
-
-def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:
-    """Return the number of GPUs of each job that maximises the sum of values.
-
-    `values` contains the value of each number of GPUs that a job can get. There must be enough GPUs for the smallest
-    number of each job.
-    """
-    best = np.zeros(num_gpus + 1)  # largest sum by the number of GPUs
-    choices = []
-    for values_of_job in values:
-        reached = np.full(num_gpus + 1, -np.inf)
-        chosen = np.zeros(num_gpus + 1, dtype=int)
-        for gpus, exact in values_of_job.items():
-            value = sort_key(exact, now=1.0)  # multiples of one unit: their sums are exact, and so are ties
-            with_these = np.full(num_gpus + 1, -np.inf)
-            with_these[gpus:] = best[: max(num_gpus + 1 - gpus, 0)] + value
-            better = with_these > reached
-            reached[better] = with_these[better]
-            chosen[better] = gpus
-        best = reached
-        choices.append(chosen)
-    counts = []
-    gpus_left = int(best.argmax())
-    for chosen in reversed(choices):
-        counts.append(int(chosen[gpus_left]))
-        gpus_left -= counts[-1]
-    return counts[::-1]
-
-
-class Head(NamedTuple):
-    """The first job that does not fit. No job may overtake it."""
-
-    job_id: JobId
-    gpus: int  # its fewest GPUs
-    left: int  # GPUs that earlier jobs leave
-
-
-def _reason_in_sum(
-    job_id: JobId,
-    gpus: int,
-    values: Mapping[JobId, Mapping[int, float]],
-    losses: Sequence[tuple[float, JobId]],
-    num_gpus: int,
-    gpus_left: int,
-) -> Reason:
-    """Return the speedup of a job on its GPUs and on one more, and the other job that would lose least by one fewer.
-
-    `values` are the speedups of each job by GPUs. `losses` are at least the two least losses, with their jobs.
-    `gpus_left` are the GPUs that no job gets.
-    """
-    speedups = values[job_id]
-    numbers = {"num_gpus": num_gpus, "gpus": gpus, "speedup": speedups[gpus], "gpus_left": gpus_left}
-    numbers |= {"fewest_gpus": min(speedups), "most_gpus": max(speedups)}
-    if gpus + 1 not in speedups:
-        return Reason(LARGEST_SUM, numbers)
-    numbers["speedup_more"] = speedups[gpus + 1]
-    for loss, other in losses:
-        if other != job_id:
-            return Reason(LARGEST_SUM, {**numbers, "loss_other": loss}, (other,))
-    return Reason(LARGEST_SUM, numbers)
+            continue
+        gpus = int(best.cost)
+        time_before = best.time_left if best.gpus else inf
+        last = LastTurn(best, gpus, gpus_left, time_before)
+        gpus_left -= gpus
+        best.take()
 
 
 @dataclass
@@ -399,59 +368,19 @@ class EffectiveScaling(AtEvents):
     def decide(self, view: ClusterView) -> Decision:
         """Admit jobs, and solve the programme."""
         self._times.forget(view.changes)
-        values = dict[str, dict[int, float]]()
+        speedups: dict[JobId, dict[int, float]] = {}  # by job and number of GPUs
         gpus_left = view.num_gpus
         head = None
         for job in view.jobs:
             times = self._times.on(job, counts_of(job, view.num_gpus))
-            fewest = min(times, default=0)
+            if not times:
+                continue
+            fewest = min(times)
             if gpus_left < fewest <= view.num_gpus:
                 head = Head(job.job_id, fewest, gpus_left)
                 break
-            if 0 < fewest <= gpus_left:
+            if fewest <= gpus_left:
                 gpus_left -= fewest
-                values[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
-        counts = dict(zip(values, best_counts(list(values.values()), view.num_gpus), strict=True))
-        return decision_by(view, counts, lambda asked: _reasons_by_speedup(view, values, counts, head, asked))
-
-
-def _reasons_by_speedup(
-    view: ClusterView,
-    values: Mapping[JobId, Mapping[int, float]],
-    counts: Mapping[JobId, int],
-    head: Head | None,
-    asked: Sequence[JobId],
-) -> dict[JobId, Reason]:
-    """Return why jobs get their GPUs."""
-    wanted = set(asked)
-    gpus_left = view.num_gpus - sum(counts.values())
-    is_behind = False
-    ahead = deque[JobId](maxlen=NEAREST)
-    # Losses of speedup by one GPU fewer, the least first. Two are enough: a job is compared with another one.
-    losses = nsmallest(
-        2,
-        (
-            (values[name][gpus] - values[name][gpus - 1], name)
-            for name, gpus in counts.items()
-            if gpus - 1 in values[name]
-        ),
-    )
-    reasons: dict[JobId, Reason] = {}
-    for position, job in enumerate(view.jobs, start=1):
-        if job.job_id not in wanted:
-            pass
-        elif (gpus := counts.get(job.job_id)) is not None:
-            reasons[job.job_id] = _reason_in_sum(job.job_id, gpus, values, losses, view.num_gpus, gpus_left)
-        elif head is None or not is_behind:
-            left = view.num_gpus if head is None else head.left
-            fewest = job.gang_size or fewest_gpus(job)
-            numbers = {"gpus_left": left, "fewest_gpus": fewest, "num_gpus": view.num_gpus}
-            reasons[job.job_id] = Reason(NO_LEAST_LEFT, numbers, tuple(ahead)[::-1])
-        else:
-            needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
-            numbers = {"position": position, "gpus_needed": needed, "gpus_left": head.left}
-            reasons[job.job_id] = Reason(BEHIND_HEAD_OF_LINE, numbers | {"head_gpus_needed": head.gpus}, (head.job_id,))
-        if job.job_id in counts:
-            ahead.append(job.job_id)
-        is_behind = is_behind or (head is not None and job.job_id == head.job_id)
-    return reasons
+                speedups[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
+        counts = dict(zip(speedups, best_counts(list(speedups.values()), view.num_gpus), strict=True))
+        return decision_by(view, counts, lambda asked: reasons_by_speedup(view, speedups, counts, head, asked))

@@ -1,4 +1,16 @@
-"""EASY backfill: reserve nodes for the first job that does not fit, and start later jobs that do not delay it."""
+"""EASY backfill: reserve nodes for the first job that does not fit, and start later jobs that do not delay it.
+
+`backfilled` decides which waiting jobs start now, in an order that the policy gives. A `BackfillPass` is the state of
+one such decision. The job with the reservation is called the head.
+
+Invariants: running jobs keep their GPUs. The head starts at its reserved time at the latest, if all running jobs end by
+their limits.
+
+Trap: a job that fits now can still delay the head, on GPUs that the head needs later. Only GPUs that are free now *and*
+spare at the reserved time (`_spare_now`) are open to jobs that end after it.
+
+Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP '95).
+"""
 
 from __future__ import annotations
 
@@ -12,57 +24,38 @@ import numpy as np
 from polluxsim.common.instants import has_come, slack
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, ReasonKind
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason
 from polluxsim.policies.reserving.limits import Limits
+from polluxsim.policies.reserving.reason_kinds import BACKFILLED, RESERVED, WOULD_DELAY
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import NEAREST, Describe
 from polluxsim.policies.tools.held_by_limit import OpenRows
-from polluxsim.policies.tools.reason_kinds import (
-    GANG_DOES_NOT_FIT,
-    GANG_FITS,
-    LEFT,
-    NOT_TOGETHER,
-    PLACE,
-    RESERVED_TIME,
-    RESERVING_UNITS,
-    RUNS_ON,
-    is_behind_head,
-    waits_on_another_type,
-)
+from polluxsim.policies.tools.reason_kinds import GANG_DOES_NOT_FIT, GANG_FITS, RUNS_ON
 from polluxsim.policies.tools.starting import Start, free_before
 from polluxsim.policies.tools.waiting_orders import Order
 from polluxsim.policies.tools.waiting_table import Fitting, Mask, WaitingTable
 
-RESERVED = ReasonKind(
-    "reserved",
-    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}{NOT_TOGETHER}. It is the first job that has to wait"
-    f"[reserved_time?, so the policy reserves GPUs for it]. {RESERVED_TIME}.",
-    RESERVING_UNITS,
-    "The first job that does not fit, for which the policy reserves GPUs.",
-    excuses_waiting=waits_on_another_type,
-    promises_start="reserved_time",
-    yields_to=(GANG_FITS,),
-)
-BACKFILLED = ReasonKind(
-    "backfilled",
-    f"{PLACE} {{first}}, ahead of it, waits[ and starts by {{reserved_time:clock}}]. The policy backfills this job "
-    "with {gpus_needed} of the {gpus_left:GPU} left, because it does not delay {first}: "
-    "[planned_end<=reserved_time?it is planned to end by {planned_end:clock}"
-    "|reserved_time?it is planned to run until {planned_end:clock}, but on GPUs that {first} does not need"
-    "|the nodes that are available now cannot hold {first}, even when all other jobs have ended].",
-    RESERVING_UNITS,
-    "A job starts before an earlier one that waits, and does not delay it.",
-)
-WOULD_DELAY = ReasonKind(
-    "would-delay",
-    f"{PLACE} It needs {{gpus_needed:GPU}}, and {LEFT}. The policy does not backfill it, because it would delay "
-    "{first}[, which starts at {reserved_time:clock} at the latest][. It is planned to run until {planned_end:clock}, "
-    "on GPUs that {first} needs].",
-    RESERVING_UNITS,
-    "A job fits, but would delay the first job that waits.",
-    excuses_waiting=is_behind_head,
-)
+
+def earliest_start(shape: Shape, free: FreeGpus, releases: Iterable[tuple[float, Placement]]) -> tuple[float, FreeGpus]:
+    """Return when a job fits by the planned releases [s], and the GPUs that are free then; ∞ if it never fits.
+
+    >>> releases = [(60.0, ((0, 2),)), (120.0, ((0, 2),)), (120.0, ((0, 3),))]
+    >>> time, free = earliest_start(Shape(4), FreeGpus([1]), releases)
+    >>> time, free.gpus
+    (120.0, [8])
+    """
+    future = FreeGpus(free.gpus)
+    time = -inf
+    for release_time, placement in releases:
+        # All GPUs that become free at one time count together.
+        if release_time > time and future.fits(shape):
+            break
+        time = release_time
+        future.give_back(placement)
+    if not future.fits(shape):
+        return inf, future
+    return time, future
 
 
 @dataclass
@@ -94,12 +87,15 @@ class BackfillPass:
 
     def __post_init__(self) -> None:
         self._free = FreeGpus(self.view.free)
-        self.room = FreeGpus([self._free.total]) if self._plans_with_one_node else self._free
+        self.room = self._free
+        if self._plans_with_one_node:
+            self.room = FreeGpus([self._free.total])
         self.fitting = Fitting(self.table, self.view)
         self.open_rows = OpenRows(self.view, self.table)
 
     @property
     def _plans_with_one_node(self) -> bool:
+        """Return whether the plan has one node with all GPUs, because the GPUs of jobs may be anywhere."""
         return self.view.shape_rule.anywhere
 
     def run(self) -> None:
@@ -125,11 +121,12 @@ class BackfillPass:
         table = self.table
         now = self.view.time
         limit = table.value  # the values are time limits [s]
+        # As `has_come` compares. Unknown limits are computed below, only for jobs whose turn comes.
         latest_end = self.reserved_time + slack(self.reserved_time)
         may_end_in_time = (now + limit <= latest_end) | np.isnan(limit)
         fits = self.fitting.rows(self.room)
         fits_beside_head = self.fitting.rows(self._spare_now)
-        candidates = behind & (fits & may_end_in_time | fits_beside_head)
+        candidates = behind & ((fits & may_end_in_time) | fits_beside_head)
         for row in self.order.rows(self.open_rows.among(candidates)):
             if np.isnan(limit[row]):
                 limit[row] = self.limits.limit(self.view, table.job(row))
@@ -145,7 +142,10 @@ class BackfillPass:
         return None
 
     def _start(self, row: int, within: FreeGpus) -> Placement:
-        """Start a job on the GPUs that `within` has, and return its placement on the nodes of the plan."""
+        """Start a job on the GPUs that `within` has, and return its placement on the nodes of the plan.
+
+        `within` is `room`, or has a part of its GPUs.
+        """
         shape = self.fitting.shape_of(row)
         num_free = self.room.total
         planned = within.pack_shape(shape)
@@ -170,7 +170,7 @@ class BackfillPass:
             releases = ((time, ((0, num_replicas(placement)),)) for time, placement in releases)
         self.reserved_time, self._spare = earliest_start(shape, self.room, releases)
         if self.reserved_time < inf:
-            self._spare.pack_shape(shape)
+            self._spare.pack_shape(shape)  # takes the GPUs of the head
         self._spare_now = self._least(self.room, self._spare)
 
     def _least(self, one: FreeGpus, other: FreeGpus) -> FreeGpus:
@@ -182,9 +182,14 @@ class BackfillPass:
 
         Those of jobs behind the head name the head, but for jobs that a limit stops.
         """
-        rows = [self.table.row_of(job_id) for job_id in asked]
-        reasons = {self.table.job(row).job_id: Reason(RUNS_ON, {}) for row in rows if not self.table.waits[row]}
-        waiting = [row for row in rows if self.table.waits[row]]
+        reasons: dict[JobId, Reason] = {}
+        waiting: list[int] = []
+        for job_id in asked:
+            row = self.table.row_of(job_id)
+            if self.table.waits[row]:
+                waiting.append(row)
+            else:
+                reasons[job_id] = Reason(RUNS_ON, {})
         if not waiting:
             return reasons
         self._reserve_for_explanation()
@@ -196,8 +201,13 @@ class BackfillPass:
             gpus_left = self.room.total
             if num_ahead < len(self.starts):
                 gpus_left = self.starts[num_ahead].free
-            numbers = {"position": position, **describe(job), "gpus_needed": job.num_replicas, "gpus_left": gpus_left}
-            numbers |= available
+            numbers = {
+                "position": position,
+                **describe(job),
+                "gpus_needed": job.num_replicas,
+                "gpus_left": gpus_left,
+                **available,
+            }
             reasons[job.job_id] = self._reason(row, num_ahead, numbers)
         return reasons
 
@@ -214,66 +224,56 @@ class BackfillPass:
     def _reason(self, row: int, num_ahead: int, numbers: dict[str, float]) -> Reason:
         """Return the reason of a waiting job. `num_ahead` jobs that come before it start."""
         starts = num_ahead < len(self.starts) and self.starts[num_ahead].row == row
-        of_limit = self.open_rows.reason(self.table.job(row), num_ahead)
-        if of_limit is not None and not starts:
-            return of_limit
+        reason_of_limit = self.open_rows.reason(self.table.job(row), num_ahead)
+        if reason_of_limit is not None and not starts:
+            return reason_of_limit
         if self.head is None or self.order.key(row) < self.order.key(self.head):
             return Reason(GANG_FITS, numbers)
         if self.reserved_time < inf:
             numbers["reserved_time"] = self.reserved_time
         shape = self.fitting.shape_of(row)
-        free = FreeGpus(free_before(self.starts, num_ahead, self._free))
-        if not starts and not free.fits(shape):
+        free = FreeGpus(free_before(self.starts, num_ahead, self._free))  # at the turn of the job
+        fits = free.fits(shape)
+        if not starts and not fits:
             numbers |= node_numbers(shape, free.gpus)
         if self.head == row:
             return Reason(RESERVED, numbers)
         head = (self.table.job(self.head).job_id,)
-        if starts or free.fits(shape):
+        if starts or fits:
+            kind = BACKFILLED if starts else WOULD_DELAY
             numbers["planned_end"] = self.view.time + self.limits.expected(self.view, self.table.job(row))
-            return Reason(BACKFILLED if starts else WOULD_DELAY, numbers, head)
+            return Reason(kind, numbers, head)
         return Reason(GANG_DOES_NOT_FIT, numbers, self._nearest_ahead(num_ahead))
 
     def _nearest_ahead(self, num_ahead: int) -> tuple[JobId, ...]:
         """Return the nearest jobs with GPUs ahead of a job after a number of starts, the nearest first."""
-        started = [self.table.job(start.row).job_id for start in self.starts[max(num_ahead - NEAREST, 0) : num_ahead]]
+        last_starts = self.starts[max(num_ahead - NEAREST, 0) : num_ahead]
+        started = [self.table.job(start.row).job_id for start in last_starts]
         running = [job.job_id for job in self.view.running[-NEAREST:]]
-        return tuple([*running, *started][: -NEAREST - 1 : -1])
-
-
-def earliest_start(shape: Shape, free: FreeGpus, releases: Iterable[tuple[float, Placement]]) -> tuple[float, FreeGpus]:
-    """Return when a job fits by the planned releases [s], and the GPUs that are free then; ∞ if it never fits.
-
-    >>> releases = [(60.0, ((0, 2),)), (120.0, ((0, 2),)), (120.0, ((0, 3),))]
-    >>> time, free = earliest_start(Shape(4), FreeGpus([1]), releases)
-    >>> time, free.gpus
-    (120.0, [8])
-    """
-    future = FreeGpus(free.gpus)
-    time = -inf
-    for release_time, placement in releases:
-        if release_time > time and future.fits(shape):
-            break
-        time = release_time
-        future.give_back(placement)
-    return (time, future) if future.fits(shape) else (inf, future)
+        farthest_first = [*running, *started]
+        return tuple(farthest_first[: -NEAREST - 1 : -1])
 
 
 def backfilled(view: ClusterView, table: WaitingTable, order: Order, limits: Limits, describe: Describe) -> Decision:
-    """Start waiting jobs in an order, with EASY backfill.
+    """Return the decision that starts waiting jobs in an order, with EASY backfill. Running jobs keep their GPUs.
 
-    Running jobs keep their GPUs.
+    `describe` returns the numbers about the place of a job in the order, for its reason.
     """
     limits.take_note(view)
     backfill = BackfillPass(view, table, order, limits)
     backfill.run()
     placements = {table.job(start.row).job_id: start.placement for start in backfill.starts}
     view.limits.take_note(view.jobs, placements, others_keep=True)
-    some_wait = len(placements) < table.num_waiting
+    valid_until = inf
+    outdated_by = Change.ARRIVAL
+    if len(placements) < table.num_waiting:
+        # A job that exceeds its limit postpones the reservation.
+        valid_until = limits.next_release(view)
+        outdated_by = Change.JOBS_OR_NODES
     return Decision(
         placements,
         others_keep=True,
-        # A job that exceeds its limit postpones the reservation.
-        valid_until=limits.next_release(view) if some_wait else inf,
-        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
+        valid_until=valid_until,
+        outdated_by=outdated_by,
         explain=lambda jobs: backfill.reasons(describe, jobs),
     )

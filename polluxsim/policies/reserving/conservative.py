@@ -1,4 +1,16 @@
-"""Conservative backfill: each waiting job has a reservation, and no job delays the reservation of another job."""
+"""Conservative backfill: each waiting job has a reservation, and no job delays the reservation of another job.
+
+The policy decides when each job starts as soon as the job arrives. At a decision, the jobs start whose reservations
+begin now. `Reservations` contains the reservations, and the GPUs that are free beside them.
+
+Invariants: reservations never need more GPUs than are free at their times. A reservation moves to a later time only if
+a job exceeds its limit or is evicted.
+
+Trap: `Reservations.free` has only what is free *beside* reservations. A job whose reservation begins must therefore not
+be taken from it once more.
+
+Source: Mu'alem and Feitelson (TPDS '01).
+"""
 
 from __future__ import annotations
 
@@ -12,16 +24,16 @@ import numpy as np
 
 from polluxsim.common.instants import has_come
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
-from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.reserving.easy import Backfill
 from polluxsim.policies.reserving.limits import Limits
 from polluxsim.policies.reserving.node_timetable import NodeTimetable
+from polluxsim.policies.reserving.reason_kinds import STARTS_BY, STARTS_NOW
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gang_places import gpus_up, node_numbers
 from polluxsim.policies.tools.gangs import may_all_fit, start_all
 from polluxsim.policies.tools.held_by_limit import HeldByLimit, Stop
-from polluxsim.policies.tools.reason_kinds import LEFT, NOT_TOGETHER, RESERVED_TIME, RESERVING_UNITS, RUNS_ON
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
 from polluxsim.policies.tools.timetable import Timetable
 
 
@@ -46,7 +58,7 @@ class Reservations:
         self.stopped: dict[JobId, Stop] = {}  # jobs that have no reservation, because a limit stops them
         self.ends: dict[float, JobId] = {}  # a job whose reservation ends at each of these times [s]
         self._queue: list[Reservation] = []  # a heap
-        self._made = 0  # number of reservations made so far
+        self._num_made = 0  # number of reservations made so far
 
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
         """Reserve GPUs for a length of time [s] at the earliest time that delays no other reservation.
@@ -54,8 +66,10 @@ class Reservations:
         `order` is the position of the job in the order of submission, by default after all jobs with reservations.
         """
         start, placement = self._reserved(view, job, length)
-        self._made += 1  # larger than the position of each earlier job
-        reservation = Reservation(start, self._made if order is None else order, job, placement)
+        self._num_made += 1  # larger than the position of each earlier job
+        if order is None:
+            order = self._num_made
+        reservation = Reservation(start, order, job, placement)
         self.of[job.job_id] = reservation
         heappush(self._queue, reservation)
 
@@ -68,6 +82,7 @@ class Reservations:
             start, placement = self.free.reserve(view.shape_of(job), length)
         if start == inf:
             return start, placement
+        # A job holds its GPUs for one round at least, and releases them at a round.
         end = view.round_at(start + max(length, view.round_interval))
         self.ends[end] = job.job_id
         if isinstance(self.free, Timetable):
@@ -82,7 +97,9 @@ class Reservations:
 
         A job whose reservation begins now counts as running for the limits of later jobs.
         """
-        starts = {job_id: reservation.start for job_id, reservation in before.of.items()} if before else {}
+        starts_before: dict[JobId, float] = {}
+        if before is not None:
+            starts_before = {job_id: reservation.start for job_id, reservation in before.of.items()}
         releases = limits.releases(view)
         if view.shape_rule.anywhere:
             numbers = ((time, num_replicas(placement)) for time, placement in releases)
@@ -91,7 +108,13 @@ class Reservations:
             reservations = cls(NodeTimetable(view.time, view.free, releases))
         at_limits = HeldByLimit(view)
         at_limits.add(view.running)
-        for order, job in sorted(enumerate(view.waiting), key=lambda each: starts.get(each[1].job_id, inf)):
+
+        def start_before(order_and_job: tuple[int, JobView]) -> float:
+            # Jobs without a reservation come last, in order of submission.
+            _, job = order_and_job
+            return starts_before.get(job.job_id, inf)
+
+        for order, job in sorted(enumerate(view.waiting), key=start_before):
             stop = at_limits.stop(job)
             if stop is not None:
                 reservations.stopped[job.job_id] = stop
@@ -103,10 +126,11 @@ class Reservations:
 
     def pop_due(self, now: float) -> list[Reservation]:
         """Remove the reservations that begin now, and return them in order of submission of their jobs."""
-        due = []
+        due: list[Reservation] = []
         while has_come(self.next, now):
-            due.append(heappop(self._queue))
-            del self.of[due[-1].job.job_id]
+            reservation = heappop(self._queue)
+            del self.of[reservation.job.job_id]
+            due.append(reservation)
         return sorted(due, key=lambda reservation: reservation.order)
 
     @property
@@ -143,23 +167,27 @@ class Conservative(Backfill):
             due = reserved.pop_due(view.time)
             starting = [reservation.job for reservation in due]
             started = _placements(view, due)
-        self._reserved = reserved if reserved and reserved.of else None
-        # A job that exceeds its limit postpones reservations.
-        until = min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf
+        self._reserved = None
+        valid_until = inf
+        if reserved is not None and reserved.of:
+            self._reserved = reserved
+            # A job that exceeds its limit postpones reservations.
+            valid_until = min(self._limits.next_release(view), reserved.next)
         for job in starting:
             if started[job.job_id]:
                 self._limits.start(view, job, started[job.job_id])
             else:  # jobs shared GPUs before a fork, and one of them still has the GPUs that another one gave back
                 self._reserved = None
-                until = view.time
+                valid_until = view.time
         some_wait = len(started) < len(view.waiting)
+        is_waiting_for_ends = self._reserved is not None or some_wait
         limits = self._limits
         view.limits.take_note(view.jobs, started, others_keep=True)
         return Decision(
             started,
             others_keep=True,
-            valid_until=until,
-            outdated_by=Change.JOBS_OR_NODES if self._reserved or some_wait else Change.ARRIVAL,
+            valid_until=valid_until,
+            outdated_by=Change.JOBS_OR_NODES if is_waiting_for_ends else Change.ARRIVAL,
             explain=lambda jobs: _reasons(view, started, reserved, limits, jobs),
         )
 
@@ -171,16 +199,19 @@ class Conservative(Backfill):
         changes = view.changes
         previous = self._reserved
         limits = self._limits
-        is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted or changes.altered)
+        has_other_nodes_or_jobs = bool(changes.nodes or changes.evicted or changes.altered)
+        is_as_planned = limits.all_ends_were_on_time(view) and not has_other_nodes_or_jobs
         limits.take_note(view)
         # Nodes may be too full for a job, and running jobs hold more GPUs than they request if an elastic policy ran
         # before a fork.
         if may_all_fit(view) and start_all(view, view.waiting) is not None:
             return None
         is_limited = bool(view.limits.limits)
-        if previous is None or is_limited or not is_as_planned or previous.next < view.time:  # both are times of rounds
-            # A fork may have placed a job ahead of others.
-            return Reservations.anew(view, None if changes.altered else previous, limits)
+        if changes.altered:
+            previous = None  # a fork may have placed a job ahead of others, so their order does not count
+        has_missed_one = previous is not None and previous.next < view.time  # both are times of rounds
+        if previous is None or is_limited or not is_as_planned or has_missed_one:
+            return Reservations.anew(view, previous, limits)
         previous.free.forward(view.time)
         for job in changes.arrived:
             previous.add(view, job, limits.limit(view, job))
@@ -205,35 +236,6 @@ def _placements(view: ClusterView, due: Sequence[Reservation]) -> dict[JobId, Pl
     return placements
 
 
-def has_reservation(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether the job has a reservation for a later time."""
-    return reason.numbers.get("reserved_time", inf) > seen.time
-
-
-STARTS_NOW = ReasonKind(
-    "starts-now",
-    "The policy reserves GPUs for every job. The reservation of this job begins now: it gets its {gpus_needed:GPU}.",
-    RESERVING_UNITS,
-    "The reservation of a job begins.",
-)
-_NOT_NOW = (
-    "[nodes_left>=nodes_needed?, but an earlier reservation needs them, or they are not spread over nodes as the job "
-    f"needs them|nodes_needed?{NOT_TOGETHER}|gpus_left>=gpus_needed?, but an earlier reservation needs them]"
-)
-
-STARTS_BY = ReasonKind(
-    "starts-by",
-    "The policy reserves GPUs for each job at the earliest time that delays no other reservation. This job needs "
-    f"{{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. [others?By plan, {{first}}[, whose reservation begins at "
-    "{first_start:clock},] releases its GPUs at {reserved_time:clock}. Then enough GPUs are free, so this job "
-    f"starts then at the latest|{RESERVED_TIME}].",
-    {**RESERVING_UNITS, "first_start": "s"},
-    "A job waits for its reservation.",
-    excuses_waiting=has_reservation,
-    promises_start="reserved_time",
-)
-
-
 def _reasons(
     view: ClusterView,
     started: Mapping[JobId, Placement],
@@ -242,9 +244,13 @@ def _reasons(
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
     """Return the reasons for the jobs in `asked`. That of a waiting job names a job that makes room for it."""
-    reserved = reservations.of if reservations else {}
-    stopped = reservations.stopped if reservations else {}
-    jobs_by_name = {job.job_id: job for job in view.waiting} if stopped else {}
+    if reservations is None:  # no job waits, so a job either starts now or runs on
+        reservations = Reservations(Timetable(view.time, 0))
+    reserved = reservations.of
+    stopped = reservations.stopped
+    stopped_jobs: dict[JobId, JobView] = {}
+    if stopped:
+        stopped_jobs = {job.job_id: job for job in view.waiting}
     free = FreeGpus(view.free)
     for placement in started.values():
         free.take(placement)
@@ -252,22 +258,31 @@ def _reasons(
     reasons = {}
     for job_id in asked:
         if job_id in started:
-            numbers = {"gpus_needed": num_replicas(started[job_id]), "gpus_left": gpus_left}
-            reasons[job_id] = Reason(STARTS_NOW, numbers)
+            gpus_needed = num_replicas(started[job_id])
+            reasons[job_id] = Reason(STARTS_NOW, {"gpus_needed": gpus_needed, "gpus_left": gpus_left})
         elif job_id in stopped:
-            reasons[job_id] = stopped[job_id].reason(jobs_by_name[job_id])
+            reasons[job_id] = stopped[job_id].reason(stopped_jobs[job_id])
         elif job_id in reserved:
             start = reserved[job_id].start
             job = reserved[job_id].job
-            due = {"reserved_time": start} if start < inf else {}
-            nodes = node_numbers(view.shape_of(job), free.gpus)
-            needed = {"gpus_needed": job.num_replicas, "gpus_left": gpus_left, **nodes, **due, **gpus_up(view)}
-            maker = limits.releases_at(start) or (reservations.ends.get(start) if reservations else None)
+            numbers: dict[str, float] = {
+                "gpus_needed": job.num_replicas,
+                "gpus_left": gpus_left,
+                **node_numbers(view.shape_of(job), free.gpus),
+            }
+            if start < inf:
+                numbers["reserved_time"] = start
+            numbers |= gpus_up(view)
+            # A job that makes room: one that runs, or else one whose reservation ends at the start of this one.
+            maker = limits.releases_at(start) or reservations.ends.get(start)
+            if maker is None:
+                reasons[job_id] = Reason(STARTS_BY, numbers)
+                continue
             if maker in started:
-                needed["first_start"] = view.time
+                numbers["first_start"] = view.time
             elif maker in reserved:
-                needed["first_start"] = reserved[maker].start
-            reasons[job_id] = Reason(STARTS_BY, needed, () if maker is None else (maker,))
+                numbers["first_start"] = reserved[maker].start
+            reasons[job_id] = Reason(STARTS_BY, numbers, (maker,))
         else:
             reasons[job_id] = Reason(RUNS_ON, {})
     return reasons

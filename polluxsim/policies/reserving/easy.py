@@ -1,4 +1,7 @@
-"""EASY backfill, which reserves GPUs for the first job that does not fit."""
+"""EASY backfill, which reserves GPUs for the first job that does not fit.
+
+`Easy` decides the order, which is that of submission. `polluxsim.policies.reserving.backfill` decides the rest.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,5 @@ class Easy(Backfill):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of submission."""
         self._table.update(view)
-        return backfilled(
-            view, self._table, SubmissionOrder(self._table), self._limits, lambda job: {"arrived": job.submit_time}
-        )
+        order = SubmissionOrder(self._table)
+        return backfilled(view, self._table, order, self._limits, lambda job: {"arrived": job.submit_time})

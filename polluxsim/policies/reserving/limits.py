@@ -1,16 +1,23 @@
-"""Time limits of jobs, and the times at which running jobs release their GPUs by these limits."""
+"""Time limits of jobs, and the times at which running jobs release their GPUs by these limits.
+
+Policies that reserve GPUs plan with these releases. A limit is fixed when it is first needed, so that reservations do
+not move as the estimate of a job's run time changes.
+
+Trap: a limit can be wrong. A job that is still running after its planned release is expected to end before the next
+round, at each round anew.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from polluxsim.hardware.placements import Gpu, JobId, Placement
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
 
 
@@ -76,11 +83,17 @@ class Limits:
         Call this method before `take_note` removes the ended jobs.
         """
         ended = view.changes.ended
-        due = (self._by_job.get(job_id) for job_id in ended)
-        if not all(release is not None and view.has_come(release.time) for release in due):
-            return False
-        overdue = takewhile(lambda release: view.has_come(release.time), self._releases)
-        return all(release.job_id in ended for release in overdue)
+        for job_id in ended:
+            release = self._by_job.get(job_id)
+            if release is None or not view.has_come(release.time):
+                return False
+        # The releases are in order of time, so the first one in the future ends the search.
+        for release in self._releases:
+            if not view.has_come(release.time):
+                break
+            if release.job_id not in ended:
+                return False
+        return True
 
     def releases(self, view: ClusterView) -> Iterator[tuple[float, Placement]]:
         """Yield the planned releases as pairs (time [s], GPUs by node), in order of time.
@@ -90,17 +103,25 @@ class Limits:
         """
         next_round = view.round_at(view.time + view.round_interval)
         shared_gpus = view.sharing.held
-        last_user: dict[Gpu, JobId] = {}
-        for release in self._releases if shared_gpus else ():
-            for gpu in shared_gpus.get(release.job_id, ()):
-                last_user[gpu] = release.job_id
-        freed = Counter((job_id, node) for (node, _), job_id in last_user.items())
+        freed = self._freed_shared_gpus(shared_gpus) if shared_gpus else {}
         for release in self._releases:
             placement = release.placement
             if release.job_id in shared_gpus:
-                nodes = dict.fromkeys(node for node, _ in shared_gpus[release.job_id])
-                placement = tuple((node, freed[release.job_id, node]) for node in nodes)
+                placement = freed[release.job_id]
             yield max(release.time, next_round), placement
+
+    def _freed_shared_gpus(self, shared_gpus: Mapping[JobId, Gpus]) -> dict[JobId, Placement]:
+        """Return, for each job that shares GPUs, those that no other job uses after its planned release."""
+        last_user: dict[Gpu, JobId] = {}
+        for release in self._releases:
+            for gpu in shared_gpus.get(release.job_id, ()):
+                last_user[gpu] = release.job_id
+        counts = Counter((job_id, node) for (node, _), job_id in last_user.items())
+        freed: dict[JobId, Placement] = {}
+        for job_id, gpus in shared_gpus.items():
+            nodes = dict.fromkeys(node for node, _ in gpus)
+            freed[job_id] = tuple((node, counts[job_id, node]) for node in nodes)
+        return freed
 
     def releases_at(self, time: float) -> JobId | None:
         """Return a running job whose GPUs are planned to be released at a time [s], or None."""

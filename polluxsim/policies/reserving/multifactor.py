@@ -1,4 +1,14 @@
-"""Slurm's multifactor priority with EASY backfill, and the fair-share factors of users."""
+"""Slurm's multifactor priority with EASY backfill, and the fair-share factors of users.
+
+The policy decides the order of waiting jobs. `polluxsim.policies.reserving.backfill` decides which of them start.
+
+Invariants: each factor is in [0, 1], so a weight is the most that its factor can add to a priority.
+
+Trap: priorities change with time, so a decision is valid for one round while jobs wait. On several GPU types, the usage
+of users counts over all types, but each type has its own table and its own releases.
+
+Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +104,9 @@ class Multifactor(Policy):
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return which factors are equal for all jobs; each share must be of a user who has jobs."""
         check_owners("policy.shares", self.shares, jobs, "user", NO_USER)
-        sentences = unless_jobs_differ(jobs, "user", "policy.fair_share has no effect") if self.fair_share else []
+        sentences: list[str] = []
+        if self.fair_share:
+            sentences += unless_jobs_differ(jobs, "user", "policy.fair_share has no effect")
         if self.priority not in (0.0, Multifactor.priority):  # no sentence about the default: few logs have priorities
             sentences += unless_jobs_differ(jobs, "priority", "policy.priority has no effect")
         return sentences + overestimate_without_effect(self.overestimate, jobs)
@@ -108,11 +120,9 @@ class Multifactor(Policy):
         for name, part in parts.items():
             self._table(name).update(part)
         fair_share = self._fair_share(view, dict.fromkeys(map(user_of, view.jobs)))
-        highest = max(self._table(name).highest_priority for name in parts)
-        decisions = {
-            name: self._backfilled(part, name, Factors(fair_share, highest, view.nominal_gpus))
-            for name, part in parts.items()
-        }
+        highest_priority = max(self._table(name).highest_priority for name in parts)
+        factors = Factors(fair_share, highest_priority, view.nominal_gpus)
+        decisions = {name: self._backfilled(part, name, factors) for name, part in parts.items()}
         decision = self._pools.merge(view, decisions)
         self._usage.follow(view, decision, user_of)
         return self._until_it_changes(view, decision)
@@ -122,14 +132,17 @@ class Multifactor(Policy):
         name = next(iter(view.types))
         table = self._table(name)
         table.update(view)
-        fair_share = self._fair_share(view, table.present_users() if not self.fair_tree else ())
+        # The fair tree ranks all users, so it does not need those with jobs.
+        present_users: Iterable[str] = () if self.fair_tree else table.present_users()
+        fair_share = self._fair_share(view, present_users)
         decision = self._backfilled(view, name, Factors(fair_share, table.highest_priority, view.nominal_gpus))
         self._usage.follow(view, decision, user_of, started_by(table, decision))
         return self._until_it_changes(view, decision)
 
     def _until_it_changes(self, view: ClusterView, decision: Decision) -> Decision:
         """Return a decision with the time until which it is valid: the order of waiting jobs changes with time."""
-        return replace(decision, valid_until=inf if len(decision.allocation) == len(view.waiting) else -inf)
+        all_start = len(decision.allocation) == len(view.waiting)
+        return replace(decision, valid_until=inf if all_start else -inf)
 
     def _table(self, name: str) -> WaitingTable:
         """Return the table of the jobs of a GPU type."""
@@ -139,9 +152,12 @@ class Multifactor(Policy):
 
     def _fair_share(self, view: ClusterView, present: Iterable[str]) -> Floats:
         """Return the fair-share factor of each user, shape (users,); `present` users have jobs now."""
-        counted = self._users if self.fair_tree else present
-        usage = {user: self._usage.balance(user, view.time) for user in counted}
-        by_user = (fair_tree if self.fair_tree else classic_fair_share)(usage, self.shares)
+        counted_users = self._users if self.fair_tree else present
+        usage = {user: self._usage.balance(user, view.time) for user in counted_users}
+        if self.fair_tree:
+            by_user = fair_tree(usage, self.shares)
+        else:
+            by_user = classic_fair_share(usage, self.shares)
         factors = np.zeros(len(self._users))
         for user, factor in by_user.items():
             factors[self._users[user]] = factor
@@ -161,7 +177,9 @@ class Multifactor(Policy):
     def _parts(self, table: WaitingTable, job: JobView, now: float, factors: Factors) -> dict[str, float]:
         """Return the weighted factors of a job, whose sum is its priority, as numbers of a reason."""
         row = table.row_of(job.job_id)
-        priority = max(job.priority, 0.0) / factors.highest_priority if factors.highest_priority > 0 else 0.0
+        priority = 0.0
+        if factors.highest_priority > 0:
+            priority = max(job.priority, 0.0) / factors.highest_priority
         return {
             "age_part": self.age * min((now - job.submit_time) / self.max_age, 1.0),
             "size_part": self.size * job.num_replicas / max(factors.num_gpus, 1),
@@ -188,8 +206,11 @@ def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[s
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
     {'ada': 0.75, 'bob': 1.0, 'eve': 0.5, 'joe': 0.5}
     """
-    levels = {user: sort_key(shares.get(user, 1.0) / used) if used > 0 else inf for user, used in usage.items()}
+    levels: dict[str, float] = {}
+    for user, used in usage.items():
+        levels[user] = sort_key(shares.get(user, 1.0) / used) if used > 0 else inf
     rising = sorted(levels.values())
+    # The rank of a user is the number of users whose levels are at most as high.
     return {user: bisect_right(rising, levels[user]) / len(levels) for user in usage}
 
 
@@ -200,5 +221,9 @@ def classic_fair_share(usage: Mapping[str, float], shares: Mapping[str, float]) 
     {'ada': 0.25, 'bob': 1.0}
     """
     all_shares = sum(shares.get(user, 1.0) for user in usage)
-    all_used = sum(usage.values()) or 1.0
-    return {user: 2.0 ** (-(used / all_used) * all_shares / shares.get(user, 1.0)) for user, used in usage.items()}
+    all_used = sum(usage.values()) or 1.0  # without any usage, each U is 0
+    factors: dict[str, float] = {}
+    for user, used in usage.items():
+        ratio = (used / all_used) * all_shares / shares.get(user, 1.0)  # U / S
+        factors[user] = 2.0 ** (-ratio)
+    return factors

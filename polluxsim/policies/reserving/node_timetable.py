@@ -1,4 +1,8 @@
-"""The free GPUs of each node from now on, according to known releases and reservations."""
+"""The free GPUs of each node from now on, according to known releases and reservations.
+
+It is the counterpart of `polluxsim.policies.tools.free_gpus.Timetable` for jobs whose GPUs must be on certain numbers
+of nodes: then the number of all free GPUs does not tell whether a job fits.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +67,15 @@ class NodeTimetable:
         ends = self._times[1 : self._num_steps + 1]
         too_few = (~self._fits(shape)).nonzero()[0]  # steps in which the job does not fit
         for first in range(self._num_steps):
+            # A quick test: until which time the job fits in each step, whichever nodes it would use.
+            until = inf
             next_too_few = int(too_few.searchsorted(first))
-            until = starts[too_few[next_too_few]] if next_too_few < len(too_few) else inf
+            if next_too_few < len(too_few):
+                until = starts[too_few[next_too_few]]
             end = starts[first] + length
             if until == starts[first] or until * (1 + ROUNDING) < end:
                 continue
+            # The exact test: whether it fits on the same nodes all the time.
             last = int(ends.searchsorted(end * (1 - ROUNDING)))
             lowest_free = self._free[first : last + 1].min(axis=0)
             placement = FreeGpus(lowest_free.tolist()).pack_shape(shape)

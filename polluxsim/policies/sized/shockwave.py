@@ -1,4 +1,17 @@
-"""Shockwave: a market over the rounds of a window, by the expected future of jobs."""
+"""Shockwave: a market over the rounds of a window, by the expected future of jobs.
+
+The policy decides in how many rounds of the next window each job runs. An integer programme (`planned_rounds`)
+maximises a sum of logarithms, which is the outcome of a market in which all jobs have the same budget. In each round
+the policy then starts the planned jobs that fit, and fills the other GPUs with jobs that have no planned round left.
+
+Invariants: a job holds all GPUs that its user requests or none. A plan of `fair_rounds`, if there is one, makes no job
+late by its estimate, so all weights are then 1.
+
+Trap: the programme counts rounds and does not assign them. Not all counts can be packed into rounds, so a job can get
+fewer rounds than planned.
+
+Source: Zheng et al., "Shockwave" (NSDI '23), §4 and §5, and its published code.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +29,27 @@ from polluxsim.common.values import NonNegativeFloat, OneOf, PositiveFloat, Posi
 from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.sized.reason_kinds import MARKET_LATER, MARKET_PLANNED, MARKET_SPARE
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.policies.typed.linear_programmes import gpus_by_type
+
+# Shares of the epochs between which straight lines approximate the logarithm, and the share whose logarithm stands for
+# that of 0. Both as in the published code.
+BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+LOG_OF_NOTHING = 1e-6
+
+MIP_GAP = 1e-3  # relative optimality gap of the solver, as in the published code
+
+SUBMISSION = "submission"  # values of the setting `times_since`
+TIME_ZERO = "time-zero"
+
+MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
+
+POWER_OF_LAST_ROUND = 100.0  # power of the unfairness of a job that can end within one round, as in the published code
+
+ROUNDING_OF_ROUNDS = 1e-9  # smaller differences, in rounds, are rounding errors
 
 
 class Prospect(NamedTuple):
@@ -30,45 +60,16 @@ class Prospect(NamedTuple):
     done: int  # number of completed epochs, fewer than all
     spent: float  # planned time of the completed epochs [s]
     epoch_time: float  # mean planned time of the completed epochs and the present one [s]
-    left: float  # expected remaining time of training, at least 1 s [s]
+    remaining_time: float  # expected remaining time of training, at least 1 s [s]
 
 
-def prospect(view: ClusterView, job: JobView) -> Prospect:
-    """Return the expected epochs of a job, by its plan or, without a plan, by its true remaining time."""
-    plan = job.plan
-    if plan is None:
-        remaining_time = max(job.oracle.time_left(job.num_replicas), 1.0)
-        return Prospect(job.num_replicas, 1, 0, 0.0, remaining_time, remaining_time)
-    epochs = len(plan.expected_sizes)
-    times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
-    done = min(int(job.oracle.progress / plan.steps(plan.sizes[0])), epochs - 1)
-    spent = float(sum(times[:done]))
-    observed_times = times[: done + 1]
-    remaining_time = max(time_left(plan.expected_sizes, times, done), 1.0)
-    return Prospect(job.num_replicas, epochs, done, spent, sum(observed_times) / len(observed_times), remaining_time)
+class Window(NamedTuple):
+    """A plan for several rounds."""
 
-
-def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
-    """Return the expected time of the remaining epochs if batch sizes are drawn by unknown shares [s].
-
-    The shares have a Dirichlet distribution: before any epoch is seen, all planned sizes are equally likely. `sizes`
-    and `times` are the planned values of each epoch [examples; s]; the job has seen the completed epochs and the
-    present one. Source: Zheng et al., Shockwave (NSDI '23), §5.
-
-    >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
-    20.0
-    """
-    epochs = len(sizes)
-    planned = Counter(sizes)
-    observed_sizes = Counter(sizes[: done + 1])
-    weights = {size: epochs / len(planned) + observed_sizes[size] for size in planned}
-    scale = epochs / sum(weights.values())
-    scaled = {size: weight * scale for size, weight in weights.items()}
-    # One less for each epoch seen, down to 0.
-    remaining = {size: weight - min(observed_sizes[size], floor(weight)) for size, weight in scaled.items()}
-    means = {size: sum(t for s, t in zip(sizes, times, strict=True) if s == size) / planned[size] for size in planned}
-    expected = sum(remaining[size] * means[size] for size in planned)
-    return expected * (epochs - done) / max(floor(sum(remaining.values()) + 1), epochs - done)
+    rounds: int  # number of rounds
+    length: float  # length of a round [s]
+    gpus: int  # GPUs of the cluster
+    weight_of_longest: float  # weight of a second of the longest remaining time against mean utility [1/s]
 
 
 @dataclass
@@ -93,21 +94,61 @@ class FairTime:
         return 0.9 * (self.total / self.rounds) + 0.1 * self.newest
 
 
-# Shares of the epochs between which straight lines approximate the logarithm, and the share whose logarithm stands for
-# that of 0. Both as in the published code.
-BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-LOG_OF_NOTHING = 1e-6
+def prospect(view: ClusterView, job: JobView) -> Prospect:
+    """Return the expected epochs of a job, by its plan or, without a plan, by its true remaining time.
 
-MIP_GAP = 1e-3  # relative optimality gap of the solver, also as published
+    A job without a plan is one epoch that begins now and lasts until its end.
+    """
+    plan = job.plan
+    if plan is None:
+        remaining_time = max(job.oracle.time_left(job.num_replicas), 1.0)
+        return Prospect(
+            job.num_replicas, epochs=1, done=0, spent=0.0, epoch_time=remaining_time, remaining_time=remaining_time
+        )
+    epochs = len(plan.expected_sizes)
+    # Whole seconds, one at least, as in the published code.
+    times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
+    # Changes of the batch size skip parts of epochs, so a job can do the steps of all its epochs before its end.
+    done = min(int(job.oracle.progress / plan.steps(plan.sizes[0])), epochs - 1)
+    observed_times = times[: done + 1]
+    return Prospect(
+        job.num_replicas,
+        epochs=epochs,
+        done=done,
+        spent=float(sum(times[:done])),
+        epoch_time=sum(observed_times) / len(observed_times),
+        remaining_time=max(time_left(plan.expected_sizes, times, done), 1.0),
+    )
 
 
-class Window(NamedTuple):
-    """A plan for several rounds."""
+def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
+    """Return the expected time of the remaining epochs if batch sizes are drawn by unknown shares [s].
 
-    rounds: int  # number of rounds
-    length: float  # length of a round [s]
-    gpus: int  # GPUs of the cluster
-    weight_of_longest: float  # weight of a second of the longest remaining time against mean utility [1/s]
+    The shares have a Dirichlet distribution: before any epoch is seen, all planned sizes are equally likely. `sizes`
+    and `times` are the planned values of each epoch [examples; s]. The job has seen the `done` completed epochs and the
+    present one. Source: Zheng et al., Shockwave (NSDI '23), §5.
+
+    >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
+    20.0
+    """
+    epochs = len(sizes)
+    planned = Counter(sizes)
+    observed = Counter(sizes[: done + 1])
+    prior_weight = epochs / len(planned)
+    scale = epochs / sum(prior_weight + observed[size] for size in planned)
+    remaining_epochs: list[float] = []  # expected number by size
+    remaining_times: list[float] = []  # expected time of these epochs by size [s]
+    for size in planned:
+        expected_epochs = (prior_weight + observed[size]) * scale
+        # One less for each epoch seen, down to 0.
+        remaining = expected_epochs - min(observed[size], floor(expected_epochs))
+        times_of_size = [time for size_of_epoch, time in zip(sizes, times, strict=True) if size_of_epoch == size]
+        mean_time = sum(times_of_size) / planned[size]
+        remaining_epochs.append(remaining)
+        remaining_times.append(remaining * mean_time)
+    # The expected numbers can add up to more than the true number, because none of them is below 0.
+    true_remaining = epochs - done
+    return sum(remaining_times) * true_remaining / max(floor(sum(remaining_epochs) + 1), true_remaining)
 
 
 def planned_rounds(
@@ -129,29 +170,44 @@ def planned_rounds(
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 
     count = len(jobs)
-    # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
-    n, e, u, slack = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
-    longest = np.eye(1, 4 * count + 1, k=4 * count)
-    # Without differences by rounding, which the solver would enlarge.
-    epoch = np.array([[sort_key(job.epoch_time / window.length)] for job in jobs])
+    # The unknowns of all jobs: rounds n, epochs e, utilities u, and rests after the window [rounds]. The last unknown
+    # is the longest rest. `n[i] @ unknowns` is the n of job i, and likewise for the other matrices.
+    num_unknowns = 4 * count + 1
+    n = np.eye(count, num_unknowns)
+    e = np.eye(count, num_unknowns, k=count)
+    u = np.eye(count, num_unknowns, k=2 * count)
+    rests = np.eye(count, num_unknowns, k=3 * count)
+    longest = np.eye(1, num_unknowns, k=4 * count)
+    # `sort_key` removes differences by rounding, which the solver would enlarge.
+    rounds_of_epoch = np.array([[sort_key(job.epoch_time / window.length)] for job in jobs])
     epochs = np.array([job.epochs for job in jobs])
     done = np.array([sort_key(job.done) for job in jobs])
-    rounds_left = np.array([sort_key(job.left / window.length) for job in jobs])
-    rows = [epoch * e - n, -epoch * e - slack, slack - longest, np.array([[job.width for job in jobs]]) @ n]
+    rounds_left = np.array([sort_key(job.remaining_time / window.length) for job in jobs])
+    widths = [job.width for job in jobs]
+    # Each row times the unknowns is at most its limit.
+    rows = [
+        rounds_of_epoch * e - n,  # a job trains only in its rounds
+        -rounds_of_epoch * e - rests,  # the rest is at least the rounds left without those of the window
+        rests - longest,
+        np.array([widths]) @ n,  # GPU rounds of all jobs
+    ]
     limits = [np.zeros(count), -rounds_left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
-    for slope, start in _lines():
+    # The utility is below each of the lines, because the logarithm is concave.
+    for slope, intercept in _lines():
         rows.append(u - slope * e / epochs[:, None])
-        limits.append(start + slope * done / epochs)
-    for at_least, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
-        rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
+        limits.append(intercept + slope * done / epochs)
+    for width, gangs in _gangs_at_once(widths, window.gpus):
+        is_this_wide = np.array([[float(width_of_job >= width) for width_of_job in widths]])
+        rows.append(is_this_wide @ n)
         limits.append(np.array([float(window.rounds * gangs)]))
     welfare = np.array([sort_key(weight) for weight in weights]) @ u / (count * window.rounds)
     lower = np.concatenate([least, np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)])
     upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
+    is_integer = np.arange(num_unknowns) < count  # only the rounds n
     with without_chatter():
         solution = milp(
             sort_key(window.weight_of_longest * window.length) * longest[0] - welfare,
-            integrality=np.arange(4 * count + 1) < count,
+            integrality=is_integer,
             bounds=Bounds(lower, upper),
             constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
             options={"mip_rel_gap": MIP_GAP},
@@ -174,69 +230,44 @@ def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
 
 def _lines() -> list[tuple[float, float]]:
     """Return slopes and intercepts of the straight lines between `BASES` that approximate the logarithm."""
-    points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
-    slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
-    return [(slope, y - slope * x) for slope, x, y in slopes]
+    lines: list[tuple[float, float]] = []
+    for start, end in pairwise(BASES):
+        log_at_start = log(start or LOG_OF_NOTHING)
+        slope = (log(end) - log_at_start) / (end - start)
+        lines.append((slope, log_at_start - slope * start))
+    return lines
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
     """Return the rounds that each job needs so that at most `spare` time of training remains after the window [s].
 
-    None if the jobs do not fit into the window.
+    Return None if the jobs do not fit into the window, or a job is late whatever it gets.
     """
-    needed = [
-        max(ceil((job.left - spare_time) / window.length - 1e-9), 0)
-        for job, spare_time in zip(jobs, spare, strict=True)
-    ]
-    gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
-    possible = min(spare, default=0.0) >= -1e-9 * window.length and max(needed, default=0) <= window.rounds
+    needed: list[int] = []
+    gpu_rounds = 0
+    for job, spare_time in zip(jobs, spare, strict=True):
+        if spare_time < -ROUNDING_OF_ROUNDS * window.length:
+            return None
+        rounds = max(ceil((job.remaining_time - spare_time) / window.length - ROUNDING_OF_ROUNDS), 0)
+        if rounds > window.rounds:
+            return None
+        needed.append(rounds)
+        gpu_rounds += job.width * rounds
+    if gpu_rounds > window.rounds * window.gpus:
+        return None
     for width, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
-        wide = sum(rounds for job, rounds in zip(jobs, needed, strict=True) if job.width >= width)
-        possible = possible and wide <= window.rounds * gangs
-    return needed if possible and gpus <= window.rounds * window.gpus else None
+        rounds_of_wide_jobs = sum(rounds for job, rounds in zip(jobs, needed, strict=True) if job.width >= width)
+        if rounds_of_wide_jobs > window.rounds * gangs:
+            return None
+    return needed
 
 
-_DUE = (
-    "It is expected to train for another {remaining_time:clock}[weight>1?. By its last plan, it ends at {lateness:.5g} "
-    "times its fair time, so its utility counts [weight>=1000?{weight:.0f}|{weight:.3g}] times "
-    "([weight>=1000000?the most possible|{lateness:.5g} to the power {power}])]. In this round, "
-    "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
-    "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
-    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job]"
-)
-_LEFT = (
-    "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left[left_type? of type {left_type:label}], and "
-    "it needs {gpus_needed}"
-)
-_UNITS = {"remaining_time": "s", **dict.fromkeys(("gpus_left", "left_type", "gpus_needed"), "GPUs")}
+class MarketTurn(NamedTuple):
+    """What a job meets in a round when its turn comes."""
 
-MARKET_PLANNED = ReasonKind(
-    "market-planned",
-    f"The plan for this window gives the job {{rounds:more round}}, and this round is one of them. {_DUE}. "
-    f"At its turn, {_LEFT}.",
-    _UNITS,
-    "A job runs in a round of the plan.",
-)
-MARKET_SPARE = ReasonKind(
-    "market-spare",
-    "The plan gives the job no more round in this window. The job takes GPUs that the planned jobs leave, after jobs "
-    f"that are expected to train longer than {{remaining_time:clock}}. At its turn, {_LEFT}.",
-    _UNITS,
-    "A job runs on GPUs that the plan leaves over.",
-)
-MARKET_LATER = ReasonKind(
-    "market-later",
-    f"[rounds=0?The plan gives the job no more round in this window, and too few GPUs are left in this round"
-    "|The plan for this window gives the job {rounds:more round}, but in this round other jobs come first]. "
-    f"[rounds>0?{_DUE}|It is expected to train for another {{remaining_time:clock}}]. At its turn, {_LEFT}.",
-    _UNITS,
-    "A job waits for a later round of the plan.",
-)
-
-
-SUBMISSION, TIME_ZERO = "submission", "time-zero"  # values of the setting `times_since`
-
-MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
+    gpu_type: str  # type that the job takes; if it does not run, the type with the most GPUs left that it can use
+    gpus_left: int  # GPUs of this type that earlier jobs leave; 0 if the job can use no type
+    runs: bool  # whether the job gets GPUs
 
 
 @takes_settings("policy")
@@ -271,6 +302,7 @@ class Shockwave(Policy):
     most_unfairness: PositiveFloat = 1.0
     times_since: Annotated[str, OneOf(SUBMISSION, TIME_ZERO)] = SUBMISSION
     traits: ClassVar[Traits] = Traits(slices_time=True)
+    # Fair time of each job.
     _targets: dict[JobId, FairTime] = field(default_factory=dict, init=False, repr=False)
     # Weight of each job in the present plan, and the unfairness and the power of which the weight is made.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
@@ -289,10 +321,14 @@ class Shockwave(Policy):
         self._estimate(view, prospects, has_changed=has_changed)
         if has_changed or self._rounds_left <= self.window - self.resolve:
             self._plan(view, prospects)
-        order = sorted(jobs.values(), key=self._rank)
-        by_length = sorted(order, key=lambda job: -sort_key(prospects[job.job_id].left, view.time))
-        planned = [job for job in order if self._planned[job.job_id]]
-        running, left_at_turn = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
+        by_rank = sorted(jobs.values(), key=self._rank)
+        planned = [job for job in by_rank if self._planned[job.job_id]]
+        # Jobs without a planned round only fill GPUs, the longest first, because it decides when the workload ends.
+        spare = [job for job in by_rank if not self._planned[job.job_id]]
+        spare.sort(key=lambda job: -sort_key(prospects[job.job_id].remaining_time, view.time))
+        turns = _turns(view, [*planned, *spare])
+        running = {name: turn.gpu_type for name, turn in turns.items() if turn.runs}
+        # These are replaced, not changed, by later rounds, so the reasons can be asked for later.
         rounds = self._planned
         weights = self._weights
         lateness = self._lateness
@@ -300,16 +336,20 @@ class Shockwave(Policy):
 
         def reason(name: JobId) -> Reason:
             """Return the planned rounds of a job."""
-            kind = MARKET_LATER
-            if name in running:
-                kind = MARKET_PLANNED if rounds[name] else MARKET_SPARE
-            gpu_type, gpus_left = left_at_turn[name]
+            gpu_type, gpus_left, runs = turns[name]
+            if not runs:
+                kind = MARKET_LATER
+            elif rounds[name]:
+                kind = MARKET_PLANNED
+            else:
+                kind = MARKET_SPARE
+            expected_unfairness, power = lateness[name]
             numbers = {
                 "rounds": rounds[name],
-                "remaining_time": prospects[name].left,
+                "remaining_time": prospects[name].remaining_time,
                 "weight": weights[name],
-                "lateness": lateness[name][0],
-                "power": lateness[name][1],
+                "lateness": expected_unfairness,
+                "power": power,
                 "rank": weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas),
                 "needs_all": float(rounds[name] >= rounds_left),
                 "rounds_left": rounds_left,
@@ -321,17 +361,20 @@ class Shockwave(Policy):
             return Reason(kind, numbers)
 
         self._rounds_left -= 1
-        self._planned = {name: max(rounds_left - (name in running), 0) for name, rounds_left in rounds.items()}
+        self._planned = {name: max(count - (name in running), 0) for name, count in rounds.items()}
         return Decision(place_gangs(view, running, jobs), explain=lambda asked: {name: reason(name) for name in asked})
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
-        """Estimate the time from submission to completion of each job on an equal share of the GPUs."""
+        """Estimate the time from submission to completion of each job on an equal share of the GPUs.
+
+        A new estimate is made only if jobs or nodes have changed. Otherwise the last one is valid for one more round.
+        """
         share = min(1.0, view.num_gpus / len(prospects))
         self._targets = {name: self._targets.get(name) or FairTime() for name in prospects}
         if has_changed:
             for job in view.jobs:
                 prospect = prospects[job.job_id]
-                self._targets[job.job_id].newest = (prospect.spent + prospect.left) / share
+                self._targets[job.job_id].newest = (prospect.spent + prospect.remaining_time) / share
         for target in self._targets.values():
             target.keep_for_a_round()
 
@@ -339,14 +382,17 @@ class Shockwave(Policy):
         """Plan the next window: fairly if possible, otherwise with weights by lateness."""
         jobs = list(prospects.values())
         share = min(1.0, view.num_gpus / len(prospects))
-        window = Window(self.window, view.round_interval or 60.0, view.num_gpus, self.weight_of_longest)
+        # Without rounds, a policy is asked at events only. A minute then stands for the length of a round.
+        round_length = view.round_interval or 60.0
+        window = Window(self.window, round_length, view.num_gpus, self.weight_of_longest)
         end_of_window = view.time + window.rounds * window.length
         spare = []
         expected_unfairness = []
         for job in view.jobs:
             counted_from = job.submit_time if self.times_since == SUBMISSION else 0.0
             fair_time = self._targets[job.job_id].time + (job.submit_time - counted_from)
-            expected_time = prospects[job.job_id].left / share + (view.time - counted_from)
+            expected_time = prospects[job.job_id].remaining_time / share + (view.time - counted_from)
+            # Time of training on the share between the end of the window and the latest end that is not late.
             spare.append((fair_time * self.most_unfairness + (counted_from - end_of_window)) * share)
             expected_unfairness.append(expected_time / fair_time)
         least_rounds = fair_rounds(jobs, spare, window)
@@ -362,37 +408,45 @@ class Shockwave(Policy):
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
         """Return the weight of a job by its expected fairness ρ, ≥ 1. Jobs that end in a round weigh most."""
-        power = self._power(job, window)
+        if rho <= self.most_unfairness:
+            return 1.0
         # By logarithms, because powers of 100 may be too large for a number.
-        exponent = min(max(power * log(rho), 0.0), log(MOST_WEIGHT)) if rho > self.most_unfairness else 0.0
-        return min(exp(exponent), MOST_WEIGHT)
+        log_of_weight = max(self._power(job, window) * log(rho), 0.0)
+        # Rounding can lift the exponential of the largest logarithm above the largest weight.
+        return min(exp(min(log_of_weight, log(MOST_WEIGHT))), MOST_WEIGHT)
 
     def _power(self, job: Prospect, window: Window) -> float:
         """Return the power of the unfairness of a job. Jobs that end in a round have the largest."""
-        return self.exponent if has_come(window.length, job.left) else 100.0
+        lasts_a_round = has_come(window.length, job.remaining_time)
+        return self.exponent if lasts_a_round else POWER_OF_LAST_ROUND
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
-        """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""
+        """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds.
+
+        Of equal jobs, those with GPUs come first, which saves restarts.
+        """
         rounds = self._planned[job.job_id]
+        can_wait = rounds < self._rounds_left
         priority = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
-        return rounds < self._rounds_left, -sort_key(priority), not job.placement
+        return can_wait, -sort_key(priority), not job.placement
 
 
-def _fitting(view: ClusterView, order: Sequence[JobView]) -> tuple[dict[JobId, str], dict[JobId, tuple[str, int]]]:
-    """Return the GPU types of the jobs that fit, in order. Each job takes the first type that it can use and fits.
-
-    The second value is the type that each job takes, or otherwise the one with the most GPUs left at its turn, with
-    these GPUs.
-    """
+def _turns(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, MarketTurn]:
+    """Return the turn of each job, in order. Each job takes the first GPU type that it can use and on which it fits."""
     free = dict(gpus_by_type(view))
-    running = dict[str, str]()
-    left_at_turn: dict[JobId, tuple[str, int]] = {}
+    turns: dict[JobId, MarketTurn] = {}
     for job in order:
-        usable = [name for name in free if name in job.speeds]
-        types = [name for name in usable if free[name] >= job.num_replicas]
-        shown = types[0] if types else max(usable or free, key=free.__getitem__)
-        left_at_turn[job.job_id] = (shown, free[shown] if usable else 0)
-        if types:
-            running[job.job_id] = types[0]
-            free[types[0]] -= job.num_replicas
-    return running, left_at_turn
+        usable = [gpu_type for gpu_type in free if gpu_type in job.speeds]
+        fitting = [gpu_type for gpu_type in usable if free[gpu_type] >= job.num_replicas]
+        if fitting:
+            gpu_type = fitting[0]
+            turns[job.job_id] = MarketTurn(gpu_type, free[gpu_type], runs=True)
+            free[gpu_type] -= job.num_replicas
+        elif usable:
+            largest = max(usable, key=free.__getitem__)
+            turns[job.job_id] = MarketTurn(largest, free[largest], runs=False)
+        else:
+            # The types that are up are of no use to the job. The reason still needs the name of one.
+            largest = max(free, key=free.__getitem__)
+            turns[job.job_id] = MarketTurn(largest, 0, runs=False)
+    return turns

@@ -1,4 +1,15 @@
-"""Synergy: jobs that become faster with more CPUs and memory get them from jobs that need less."""
+"""Synergy: jobs that become faster with more CPUs and memory get them from jobs that need less.
+
+Another policy decides which jobs have GPUs. This one decides how many CPUs and how much memory each of them gets, and
+on which nodes starting jobs run.
+
+Invariants: no job is slower than with the CPUs and memory in proportion to its GPUs. What the jobs of a node get never
+exceeds the node.
+
+Trap: all GPUs of a job get the same amount, so the node with the least to spare limits a job on several nodes.
+
+Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +43,15 @@ from polluxsim.policies.tools.pools import prepared_for_types
 from polluxsim.workloads.job import Job
 
 ALLOCATIONS = ("tuned", "proportional")
+
+WITH_HOST = (
+    "[ With {cpus:CPU} for each GPU and {memory_shares:.3g} times its GPUs' part of the memory, the job is "
+    "{host_speed:.3g} times as fast as its profile says.]"
+)
+"""Sentence on the CPUs and memory of a job, if its sensitivity to them is known.
+
+It is a template, as `polluxsim.policies.contract.reasons` explains.
+"""
 
 
 @takes_settings("policy")
@@ -112,7 +132,9 @@ def _placements_after(view: ClusterView, decision: Decision) -> tuple[dict[JobId
     before = {job.job_id: job.placement for job in view.running}
     after: dict[JobId, Placement] = {}
     if decision.others_keep:
-        after = {name: placement for name, placement in before.items() if name not in decision.allocation}
+        after = before.copy()
+        for name in decision.allocation:
+            after.pop(name, None)  # an empty placement takes the GPUs from the job
     for name, placement in decision.allocation.items():
         if placement:
             after[name] = placement
@@ -208,7 +230,10 @@ def tuned(
     for job in jobs:
         placement = placements[job.job_id]
         share = with_gpus(shares, placement)
-        per_gpu[job.job_id] = share if job.sensitivity is None else _as_fast(job.sensitivity, share)
+        if job.sensitivity is None:
+            per_gpu[job.job_id] = share
+        else:
+            per_gpu[job.job_id] = _as_fast(job.sensitivity, share)
         for node, gpus in placement:
             spare[node] = spare[node].less(per_gpu[job.job_id].times(gpus))
     # Then each job in turn takes what makes it faster from the spare CPUs and memory. Each of its GPUs gets the same
@@ -219,9 +244,11 @@ def tuned(
             continue
         placement = placements[job.job_id]
         before = per_gpu[job.job_id]
-        upper = before.plus(least(spare[node].times(1 / gpus) for node, gpus in placement).but_not_negative())
+        spare_for_each_gpu = least(spare[node].times(1 / gpus) for node, gpus in placement)
+        upper = before.plus(spare_for_each_gpu.but_not_negative())
         speed = sensitivity.speed(upper)
         if speed > sensitivity.speed(before):
+            # The least that makes it so fast, because later jobs can use the rest.
             after = sensitivity.least(speed, before).at_most(upper)
             per_gpu[job.job_id] = after
             for node, gpus in placement:
@@ -235,17 +262,10 @@ def _as_fast(sensitivity: Sensitivity, share: Host) -> Host:
     return sensitivity.least(sensitivity.speed(share), share).at_most(share)
 
 
-WITH_HOST = (
-    "[ With {cpus:CPU} for each GPU and {memory_shares:.3g} times its GPUs' part of the memory, the job is "
-    "{host_speed:.3g} times as fast as its profile says.]"
-)
-"""Sentence on the CPUs and memory of a job, if its sensitivity to them is known."""
-
-
 @lru_cache(1 << 10)
 def _with_host(kind: ReasonKind) -> ReasonKind:
     """Return a kind of the inner policy with a further sentence on CPUs and memory."""
-    if not kind.sentence:  # all numbers are printed
+    if not kind.sentence:  # all numbers are printed, these as well
         return kind
     return replace(kind, sentence=kind.sentence + WITH_HOST, units={**kind.units, "cpus": "CPUs"})
 
@@ -258,17 +278,19 @@ def _explained(
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
     """Return the reasons of the inner policy with the CPUs and memory of each job."""
-    reasons = {name: reason._replace(kind=_with_host(reason.kind)) for name, reason in explain(asked).items()}
-    for name, reason in reasons.items():
-        if name not in hosts:
-            continue
-        sensitivity = jobs[name].sensitivity
-        if sensitivity is None:
-            continue
-        figures = {
-            "cpus": hosts[name].cpus,
-            "memory_shares": hosts[name].memory / shares[name].memory,
-            "host_speed": sensitivity.speed(hosts[name]),
-        }
-        reasons[name] = reason._replace(numbers={**reason.numbers, **figures})
+    reasons: dict[JobId, Reason] = {}
+    for name, reason in explain(asked).items():
+        # Also for a job without these numbers, because two kinds of a run must not have one name. The further sentence
+        # is then empty.
+        kind = _with_host(reason.kind)
+        numbers = reason.numbers
+        sensitivity = jobs[name].sensitivity if name in hosts else None
+        if sensitivity is not None:
+            figures = {
+                "cpus": hosts[name].cpus,
+                "memory_shares": hosts[name].memory / shares[name].memory,
+                "host_speed": sensitivity.speed(hosts[name]),
+            }
+            numbers = {**numbers, **figures}
+        reasons[name] = reason._replace(kind=kind, numbers=numbers)
     return reasons

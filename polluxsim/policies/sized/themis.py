@@ -1,4 +1,15 @@
-"""Themis: leases of GPUs, by auctions among the jobs with the worst finish-time fairness."""
+"""Themis: leases of GPUs, by auctions among the jobs with the worst finish-time fairness.
+
+The policy decides how many GPUs each job gets for the time of a lease. Jobs without a lease bid for the GPUs that no
+lease holds. A bid states −log ρ by numbers of GPUs, so that the product of 1/ρ is a sum, and 0 GPUs are a bid, too.
+
+Invariants: a job keeps its GPUs until its lease ends, and gets more at most. The leases and the offered GPUs together
+are the GPUs that are up.
+
+Trap: ρ needs the time that a job would take alone. The policy takes true times, and jobs do not lie about them.
+
+Source: Mahajan et al., "Themis" (NSDI '20), §4.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +26,23 @@ from polluxsim.common.values import Range, Share
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
-from polluxsim.policies.elastic.true_times import best_counts
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.elastic.largest_sum import best_counts
+from polluxsim.policies.sized.reason_kinds import LEASED, OUTBID
 from polluxsim.policies.tools.gangs import newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
 
 MOST_WINNERS = 3  # largest number of other jobs that a reason names
+
+
+class Auction(NamedTuple):
+    """An auction of the GPUs without a lease."""
+
+    bids: Mapping[JobId, Mapping[int, float]]  # −log ρ by numbers of GPUs, of each job without a lease
+    won: Mapping[JobId, int]  # GPUs that each of these jobs gets
+    offer: int  # GPUs without a lease
+    bidders: int  # jobs that may bid
+    first_end: float  # end of the first lease, ∞ without leases [s]
 
 
 @takes_settings("policy")
@@ -55,24 +77,28 @@ class Themis(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Hold the auction among the jobs without a lease, if there are any."""
         self._take_note(view)
-        until = self._until
-        leases = {
-            job.job_id: num_replicas(job.placement)
-            for job in view.running
-            if not view.has_come(until.get(job.job_id, 0))
-        }
+        leases = self._leases(view)
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in leases}
         offer = view.num_gpus - sum(leases.values())
         won = auctioned(bids, offer, self.fairness)
+        grown: dict[JobId, int] = {}
         gpus_left = offer - sum(won.values())
-        with_lease = [job for job in view.jobs if gpus_left and job.job_id in leases]
-        leased = {job.job_id: self._bid(view, job, restarts=True) for job in with_lease}
-        grown = taken_up(leased, leases, gpus_left)
+        if gpus_left:
+            with_lease = [job for job in view.jobs if job.job_id in leases]
+            bids_of_leased = {job.job_id: self._bid(view, job, restarts=True) for job in with_lease}
+            grown = taken_up(bids_of_leased, leases, gpus_left)
         counts = {job_id: gpus for job_id, gpus in (leases | grown | won).items() if gpus}
-        self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in leases}
+        ends_of_leases = {job_id: self._until[job_id] for job_id in leases}
         auction = Auction(
-            bids, won, offer, num_bidders(bids, self.fairness), min((until[name] for name in leases), default=inf)
+            bids,
+            won,
+            offer,
+            bidders=num_bidders(bids, self.fairness),
+            first_end=min(ends_of_leases.values(), default=inf),
         )
+        # A lease that goes on keeps its end, also for a job that takes further GPUs.
+        until = dict.fromkeys(counts, view.time + self.lease) | ends_of_leases
+        self._until = until
         decision = decision_by(view, counts, lambda asked: _reasons(auction, counts, until, asked))
         return replace(decision, valid_until=min(until.values(), default=inf))
 
@@ -83,14 +109,24 @@ class Themis(Policy):
             self._work.pop(job_id, None)
             self._until.pop(job_id, None)
         altered = [job for job in view.jobs if job.job_id in view.changes.altered]
-        self._work |= {job.job_id: self._asked_for(job) for job in (*newcomers(view, self._work), *altered)}
+        for job in [*newcomers(view, self._work), *altered]:
+            self._work[job.job_id] = self._time_as_requested(job)
 
-    def _asked_for(self, job: JobView) -> float:
+    def _leases(self, view: ClusterView) -> dict[JobId, int]:
+        """Return the GPUs of each running job whose lease goes on."""
+        leases: dict[JobId, int] = {}
+        for job in view.running:
+            # A job that another policy started, before a fork, has no lease.
+            if not view.has_come(self._until.get(job.job_id, 0)):
+                leases[job.job_id] = num_replicas(job.placement)
+        return leases
+
+    def _time_as_requested(self, job: JobView) -> float:
         """Return the remaining time of a job on the GPUs that it requests [s]."""
         return self._times.on(job, [job.num_replicas])[job.num_replicas]
 
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
-        """Return −log ρ by numbers of GPUs. Without GPUs now, a job would get its requested GPUs one lease later.
+        """Return −log ρ by numbers of GPUs, 0 included. Without GPUs now, a job gets its requested GPUs a lease later.
 
         A job that cannot run on the requested GPUs now would get its best number of GPUs a lease later. If the job
         restarts, a number of GPUs that differs from the present one costs the restart delay.
@@ -99,14 +135,21 @@ class Themis(Policy):
         if not times or not view.num_gpus:  # while nodes are down, it may fit on no number of GPUs
             return {0: 0.0}
         age = view.time - job.submit_time
-        asked_for = self._asked_for(job)
-        share = view.num_gpus / len(view.jobs)
-        alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
-        alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)
-        later = age + self.lease + (asked_for if job.num_replicas in times else min(times.values()))
+        time_as_requested = self._time_as_requested(job)
+        equal_share = view.num_gpus / len(view.jobs)  # GPUs, often not a whole number
+        gpus_alone = max((gpus for gpus in times if gpus <= equal_share), default=min(times))
+        # The time of the whole job: `times` are those of its rest.
+        time_alone = times[gpus_alone] / time_as_requested * self._work[job.job_id]
+        # A job that cannot run on so few GPUs would take turns with others on more GPUs.
+        time_alone *= max(gpus_alone / equal_share, 1.0)
+        can_run_as_requested = job.num_replicas in times
+        time_later = time_as_requested if can_run_as_requested else min(times.values())
+        bid = {0: -log((age + self.lease + time_later) / time_alone)}
         if restarts:
             times = _with_restart(times, num_replicas(job.placement), view.delay_of(job))
-        return {0: -log(later / alone)} | {gpus: -log((age + time) / alone) for gpus, time in times.items()}
+        for gpus, time in times.items():
+            bid[gpus] = -log((age + time) / time_alone)
+        return bid
 
 
 def _with_restart(times: Mapping[int, float], present_gpus: int, delay: float) -> dict[int, float]:
@@ -123,92 +166,61 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
     Then each job without GPUs takes its best number of the GPUs that are left over, the worst ρ first. This is better
     than to wait: its lease ends when it could get the GPUs that it requests.
     """
-    ranking = sorted(bids, key=lambda job_id: _worth(bids[job_id], 0))
+    ranking = sorted(bids, key=lambda job_id: _value(bids[job_id], 0))
     may_bid = ranking[: num_bidders(bids, fairness)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
     gpus_left = offer - sum(won.values())
     for job_id in ranking:
-        if not won.get(job_id):
-            bid = bids[job_id]
-            affordable = [gpus for gpus in bid if 0 < gpus <= gpus_left]
-            won[job_id] = max(affordable, key=partial(_worth, bid), default=0)
-            gpus_left -= won[job_id]
+        if won.get(job_id):
+            continue
+        bid = bids[job_id]
+        affordable = [gpus for gpus in bid if 0 < gpus <= gpus_left]
+        won[job_id] = max(affordable, key=partial(_value, bid), default=0)
+        gpus_left -= won[job_id]
     return won
 
 
 def num_bidders(bids: Mapping[JobId, Mapping[int, float]], fairness: float) -> int:
     """Return how many of the jobs without a lease may bid."""
-    return max(ceil((1 - fairness) * len(bids) * (1 - ROUNDING)), 1)
+    bidding_part = (1 - fairness) * len(bids)
+    # Rounding must not turn a whole number into the next one.
+    return max(ceil(bidding_part * (1 - ROUNDING)), 1)
 
 
-def _worth(bid: Mapping[int, float], gpus: int) -> float:
+def _value(bid: Mapping[int, float], gpus: int) -> float:
     """Return −log ρ on a number of GPUs, without differences by rounding."""
     return sort_key(bid[gpus], now=1.0)
 
 
-def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int], left: int) -> dict[JobId, int]:
-    """Return the GPUs of the jobs with a lease that take some leftover GPUs, the worst ρ first."""
+def taken_up(
+    bids: Mapping[JobId, Mapping[int, float]], leases: Mapping[JobId, int], gpus_left: int
+) -> dict[JobId, int]:
+    """Return the GPUs of the jobs with a lease that take some of the GPUs that are left over, the worst ρ first.
+
+    `leases` contains the present GPUs of each job in `bids`.
+    """
     # An agent that changes the batch size can rule out the number of GPUs that its job holds.
-    bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
-    taken = dict[str, int]()
-    for job_id in sorted(bidders, key=lambda job_id: _worth(bids[job_id], held[job_id])):
+    bidders = [job_id for job_id, bid in bids.items() if leases[job_id] in bid]
+    grown: dict[JobId, int] = {}
+    for job_id in sorted(bidders, key=lambda job_id: _value(bids[job_id], leases[job_id])):
         bid = bids[job_id]
-        now = held[job_id]
-        gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=partial(_worth, bid))
-        if gpus > now:
-            taken[job_id] = gpus
-            left -= gpus - now
-    return taken
-
-
-_UNITS = {
-    **dict.fromkeys(("gpus", "offer", "fewest_gpus", "auction_left"), "GPUs"),
-    **dict.fromkeys(("lease_end", "first_end"), "s"),
-    **dict.fromkeys(("bidders", "without_lease"), "jobs"),
-}
-_AUCTION = (
-    "[without_lease=1?The policy offers {offer:GPU} to this job, the only one[pool_gpus? of this type] without a "
-    "lease, and it bids."
-    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease, those "
-    "furthest behind their fair time first. This job is number {position}. [bidders=1?The first job bids"
-    "|The first {bidders} jobs bid], and the others get what is left.]"
-)
-"""Sentences on the auction of a round."""
-
-LEASED = ReasonKind(
-    "leased",
-    f"[rho?{_AUCTION} |]The policy leases {{gpus:GPU}} to the job until {{lease_end:clock}}[. With [gpus=1?this "
-    "GPU|these GPUs], the job would end at {rho:.2f} times its fair time, and if it got its GPUs only one lease later, "
-    "at {rho_later:.2f} times].",
-    _UNITS,
-    "A job holds GPUs on a lease.",
-)
-OUTBID = ReasonKind(
-    "outbid",
-    f"[offer=0?All GPUs are on leases, the first of which ends at {{first_end:clock}}.|{_AUCTION}"
-    "[ Jobs that get GPUs: {others}. After them, | Of these, ][auction_left=0?no GPU is|auction_left=1?1 GPU is"
-    "|{auction_left:GPU} are] left[, and this job needs at least {fewest_gpus}].] If this job gets GPUs one lease "
-    "later, it ends at {rho_later:.2f} times its fair time.",
-    _UNITS,
-    meaning="Other jobs hold the GPUs on leases, or won them.",
-)
-
-
-class Auction(NamedTuple):
-    """An auction of the GPUs without a lease."""
-
-    bids: Mapping[JobId, Mapping[int, float]]
-    won: Mapping[JobId, int]
-    offer: int  # GPUs
-    bidders: int  # jobs that may bid
-    first_end: float  # end of the first lease, ∞ without leases [s]
+        present_gpus = leases[job_id]
+        affordable = [gpus for gpus in bid if present_gpus <= gpus <= present_gpus + gpus_left]
+        gpus = max(affordable, key=partial(_value, bid))
+        if gpus > present_gpus:
+            grown[job_id] = gpus
+            gpus_left -= gpus - present_gpus
+    return grown
 
 
 def _reasons(
     auction: Auction, counts: Mapping[JobId, int], until: Mapping[JobId, float], asked: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs."""
-    ranking = sorted(auction.bids, key=lambda job_id: _worth(auction.bids[job_id], 0))
+    """Return the reasons of the jobs in `asked`.
+
+    `counts` contains the GPUs of each job that gets some, and `until` the ends of their leases [s].
+    """
+    ranking = sorted(auction.bids, key=lambda job_id: _value(auction.bids[job_id], 0))
     positions = {job_id: position for position, job_id in enumerate(ranking, start=1)}
     winners = [job_id for job_id in ranking if auction.won.get(job_id)][:MOST_WINNERS]
     general: dict[str, float] = {
@@ -222,7 +234,9 @@ def _reasons(
     reasons: dict[JobId, Reason] = {}
     for job_id in asked:
         bid = auction.bids.get(job_id)
-        numbers = {"gpus": counts[job_id], "lease_end": until[job_id]} if job_id in counts else {}
+        numbers: dict[str, float] = {}
+        if job_id in counts:
+            numbers |= {"gpus": counts[job_id], "lease_end": until[job_id]}
         if bid is not None:
             numbers |= {**general, "position": positions[job_id], "rho_later": exp(-bid[0])}
             possible = [gpus for gpus in bid if gpus]

@@ -27,77 +27,34 @@ also taken back unless the shares of the queues become fairer: sorted from the l
 first place where they differ. They fall from one move 4 to the next, and there are finitely many sets of running jobs.
 
 At a later decision without an event, the state is that in which no move was left. The jobs keep their GPUs.
+
+Words used here: a *victim* is a job that loses its GPUs in a move. A *candidate* is a job that may become a victim. The
+*share* of a queue is its GPUs beyond its quota, over its weight. Source: Kueue's documentation and code.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
-from typing import Any
 
 from polluxsim.hardware.placements import JobId, Placement
-from polluxsim.policies.contract.view import ClusterView, JobView, Reason, ReasonKind
+from polluxsim.policies.contract.view import JobView, Reason
+from polluxsim.policies.tenants.cohort_gpus import CohortGpus
 from polluxsim.policies.tenants.reason_kinds import BORROWS, NO_QUOTA_LEFT, PREEMPTED, RECLAIMED, WITHIN_QUOTA
-from polluxsim.policies.tenants.terms import LOWER_PRIORITY, NEVER, Kind, Rules, Terms, held_gpus, jobs_within, kind_of
+from polluxsim.policies.tenants.terms import LOWER_PRIORITY, NEVER, Need, held_gpus
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gang_places import node_numbers
 from polluxsim.policies.tools.ledger import queue_of
 from polluxsim.policies.tools.reason_kinds import RUNS_ON
 
 
-class Cohort:
-    """The GPUs of all queues during one decision.
+class Cohort(CohortGpus):
+    """The moves of one decision: which waiting jobs start, and which running jobs lose their GPUs for them.
 
-    `terms` are the terms of queues by name, and `other` those of all other queues. `start_of` returns the time at which
-    a running job got its GPUs [s].
+    `admit` makes all moves. The other public members return the result.
     """
-
-    def __init__(
-        self,
-        terms: Mapping[str, Terms],
-        other: Terms,
-        rules: Rules,
-        view: ClusterView,
-        start_of: Callable[[JobView], float],
-    ) -> None:
-        self._terms = terms
-        self._other = other
-        self._rules = rules
-        self._view = view
-        self._start_of = start_of
-        # All jobs by priority, then submission, and the place of each job in this order.
-        self._order = sorted(view.jobs, key=lambda job: -job.priority)
-        self._place = {job.job_id: place for place, job in enumerate(self._order)}
-        self._by_queue: dict[str, list[JobView]] = {}
-        for job in self._order:
-            self._by_queue.setdefault(queue_of(job), []).append(job)
-        self._queues = sorted({*terms, *self._by_queue})
-        self._kind = {job.job_id: kind_of(job, view) for job in view.jobs}
-        self._waiting = Counter(self._kind[job.job_id] for job in view.waiting)  # number of waiting jobs of each kind
-        self._ran_before = {job.job_id for job in view.running}
-        self._free = sum(view.free)
-        # The free GPUs of each node. None if GPUs may be anywhere: then their number suffices until the end.
-        self._nodes = None if view.shape_rule.anywhere else FreeGpus(view.free)
-        self._placements = {job.job_id: job.placement for job in view.running}
-        self._last_placements = dict(self._placements)  # also of jobs that lost their GPUs
-        self._holding = {job.job_id: job for job in view.running}
-        self._used = Counter[str]()  # GPUs of each queue
-        self._used_at = Counter[tuple[str, float]]()  # GPUs of each queue for jobs of a priority
-        for job in view.running:
-            self._used[queue_of(job)] += held_gpus(job)
-            self._used_at[queue_of(job), job.priority] += held_gpus(job)
-        self._priorities = {job.priority for job in view.jobs}
-        self._within: dict[str, set[JobId]] = {}  # jobs within the quota of a queue, until its jobs change
-        # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
-        self._pool = float(max(view.nominal_gpus, sum(terms_of_queue.quota for terms_of_queue in terms.values())))
-        for queue in self._queues:
-            self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self._reason_kinds: dict[JobId, ReasonKind] = {}  # kinds of the reasons of started jobs
-        self._takers: dict[JobId, JobView] = {}  # the job for which each preempted job lost its GPUs last
-        self._num_reclaims = 0
 
     @property
     def started(self) -> dict[JobId, JobView]:
@@ -123,8 +80,9 @@ class Cohort:
             return
         self._settle(with_borrowers=True)
         if self._rules.fair_sharing:
-            while self._has_made_fairer():
-                pass
+            is_fairer = True
+            while is_fairer:
+                is_fairer = self._has_made_fairer()
 
     def placements(self) -> dict[JobId, Placement]:
         """Return the changed placements. They are empty for preempted jobs, and in shape for started jobs."""
@@ -159,22 +117,21 @@ class Cohort:
             "gpus_free": self._free,
             "gpus_available": self._available(queue),
         }
-        if job.placement and (taker := lost.get(job.job_id)) is not None:
-            return Reason(PREEMPTED if queue_of(taker) == queue else RECLAIMED, numbers, (taker.job_id,))
+        taker = lost.get(job.job_id)
+        if taker is not None:
+            kind = PREEMPTED if queue_of(taker) == queue else RECLAIMED
+            return Reason(kind, numbers, (taker.job_id,))
         if job.job_id in self._holding and not job.placement:
             return Reason(self._reason_kinds[job.job_id], numbers | self._rules.turn_numbers(job))
         if job.placement:
             return Reason(RUNS_ON, numbers)
         if self._nodes is not None and job.num_replicas <= self._available(queue):
-            numbers |= node_numbers(self._kind[job.job_id].shape, self._nodes.gpus)
+            numbers |= node_numbers(self._need[job.job_id].shape, self._nodes.gpus)
         return Reason(NO_QUOTA_LEFT, numbers)
-
-    def _of(self, queue: str) -> Terms:
-        return self._terms.get(queue, self._other)
 
     def _settle(self, *, with_borrowers: bool) -> None:
         """Make moves until none is left: starts, preemption by right and, with `with_borrowers`, to borrow."""
-        failed: set[Kind] = set()  # kinds of jobs that have no move since the last preemption
+        failed: set[Need] = set()  # needs of jobs that have no move since the last preemption
         is_settled = False
         while not is_settled:
             is_settled = True
@@ -184,16 +141,21 @@ class Cohort:
             for job in self._in_turn(failed):
                 if self._fits(job):
                     self._start(job)
-                elif preempts and (self._preempts_by_right(job) or (with_borrowers and self._preempts_to_borrow(job))):
+                elif preempts and self._preempts(job, with_borrowers=with_borrowers):
+                    # The preempted jobs wait now, and jobs that found no room may find some.
                     is_settled = False
                     failed.clear()
                 else:
-                    failed.add(self._kind[job.job_id])
+                    failed.add(self._need[job.job_id])
                 if not (self._free or preempts):
                     return
 
+    def _preempts(self, job: JobView, *, with_borrowers: bool) -> bool:
+        """Start a job with preemption by right or, with `with_borrowers`, to borrow; return whether."""
+        return self._preempts_by_right(job) or (with_borrowers and self._preempts_to_borrow(job))
+
     def _preempts_by_right(self, job: JobView) -> bool:
-        """Start a job with preemption by right, if that makes room for it."""
+        """Start a job with preemption by right, if that makes room for it; return whether."""
         queue = queue_of(job)
         if not self._may_make_room(job):
             return False
@@ -202,7 +164,8 @@ class Cohort:
             first_others = self._by_share(of_others) if self._rules.fair_sharing else of_others
             victims = self._fewest(job, chain(first_others, of_queue), borrowing=False)
             if victims:
-                self._num_reclaims += any(queue_of(victim) != queue for victim in victims)
+                takes_back = any(queue_of(victim) != queue for victim in victims)
+                self._num_reclaims += takes_back
                 self._exchange(job, victims)
                 return True
         within = self._within_quota(queue)
@@ -210,6 +173,7 @@ class Cohort:
         if not victims:
             return False
         takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
+        # Whether the job is within the quota depends on all jobs with GPUs, so it is added for a moment.
         self._add(job)
         is_within = job.job_id in self._within_quota(queue)
         self._remove(job)
@@ -221,9 +185,9 @@ class Cohort:
 
     def _preempts_to_borrow(self, job: JobView) -> bool:
         """Start a job beyond the quota with preemption of its own queue, unless a job then reclaims GPUs."""
-        kind = self._kind[job.job_id]
-        lower_gpus = self._lower_gpus(kind)
-        if not lower_gpus or kind.gpus > self._free + lower_gpus:
+        need = self._need[job.job_id]
+        lower_gpus = self._lower_gpus(need)
+        if not lower_gpus or need.gpus > self._free + lower_gpus:
             return False
         before = self._copied()
         of_queue, _ = self._candidates(job)
@@ -240,11 +204,11 @@ class Cohort:
     def _has_made_fairer(self) -> bool:
         """Start a job with preemption of queues with larger shares, if the shares are then fairer; return whether."""
         shares = self._shares()
-        failed: set[Kind] = set()
+        failed: set[Need] = set()
         for job in self._in_turn(failed):
             if self._makes_fairer(job, shares):
                 return True
-            failed.add(self._kind[job.job_id])
+            failed.add(self._need[job.job_id])
         return False
 
     def _makes_fairer(self, job: JobView, shares: list[float]) -> bool:
@@ -268,43 +232,30 @@ class Cohort:
         """Return the shares of all queues, the largest first."""
         return sorted(map(self._share, self._queues), reverse=True)
 
-    def _lower_gpus(self, kind: Kind) -> int:
-        """Return the GPUs of the jobs of its own queue that a job of a kind may preempt."""
-        if self._rules.within_queue == NEVER:
-            return 0
-        return sum(self._used_at[kind.queue, priority] for priority in self._priorities if priority < kind.priority)
-
     def _may_make_room(self, job: JobView) -> bool:
         """Return whether preemption by right may make room for a job: a quick test before the exact one."""
-        kind = self._kind[job.job_id]
-        room = self._free + self._lower_gpus(kind)
-        if self._used[kind.queue] < self._of(kind.queue).quota and self._rules.reclaim != NEVER:
-            room += sum(self._used[name] for name in self._queues if name != kind.queue and self._share(name))
-        return self._free < room and kind.gpus <= room
+        need = self._need[job.job_id]
+        room = self._free + self._lower_gpus(need)
+        may_reclaim = self._used[need.queue] < self._of(need.queue).quota and self._rules.reclaim != NEVER
+        if may_reclaim:
+            borrowers = [name for name in self._queues if name != need.queue and self._share(name)]
+            room += sum(self._used[name] for name in borrowers)
+        has_candidates = self._free < room
+        return has_candidates and need.gpus <= room
 
-    def _copied(self) -> dict[str, Any]:
-        """Return a copy of the state that moves change."""
-        return {name: copy(getattr(self, name)) for name in CHANGED}
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        """Take moves back."""
-        self._within.clear()
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    def _in_turn(self, left_out: set[Kind]) -> Iterator[JobView]:
-        """Yield the waiting jobs, without jobs of some kinds. The caller may start jobs, and leave out further kinds.
+    def _in_turn(self, left_out: set[Need]) -> Iterator[JobView]:
+        """Yield the waiting jobs, without jobs with some needs. The caller may start jobs, and leave out further needs.
 
         In a queue, jobs are in order of priority, then submission. Among the first jobs of the queues, those within
         quotas come first; with fair sharing, the job whose queue would have the smallest share. Then jobs come in order
         of priority and submission.
         """
-        jobs = {queue: iter(mine) for queue, mine in self._by_queue.items()}
-        heads: list[tuple[float, int, str]] = []
+        jobs = {queue: iter(jobs_of_queue) for queue, jobs_of_queue in self._by_queue.items()}
+        heads: list[tuple[float, int, str]] = []  # heap of the first jobs: rank, place of the job, and its queue
 
         def push_next(queue: str) -> None:
             for job in jobs[queue]:
-                if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+                if job.job_id not in self._holding and self._need[job.job_id] not in left_out:
                     heappush(heads, (self._rank(queue, job), self._place[job.job_id], queue))
                     return
 
@@ -313,7 +264,8 @@ class Cohort:
         while heads and len(left_out) < len(self._waiting):
             _, place, queue = heappop(heads)
             job = self._order[place]
-            if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+            # The caller may have started the job, or left its need out, since it was pushed.
+            if job.job_id not in self._holding and self._need[job.job_id] not in left_out:
                 yield job
             push_next(queue)
 
@@ -321,63 +273,6 @@ class Cohort:
         """Return the sort key of a queue whose next job this is."""
         share = self._share(queue, job.num_replicas)
         return share if self._rules.fair_sharing else float(share > 0)
-
-    def _share(self, queue: str, more: int = 0) -> float:
-        """Return the GPUs of a queue beyond its quota, over its weight, if the queue gets `more` GPUs."""
-        return self._of(queue).share(self._used[queue] + more)
-
-    def _available(self, queue: str) -> float:
-        """Return the GPUs that a queue may get, including the GPUs that it may borrow."""
-        return self._of(queue).available(self._used[queue], self._pool)
-
-    def _fits(self, job: JobView, *, borrowing: bool = True) -> bool:
-        """Return whether a job fits now, with `borrowing` also beyond the quota of its queue."""
-        queue = queue_of(job)
-        gpus = held_gpus(job)
-        if gpus > self._free or gpus > self._available(queue):
-            return False
-        if self._nodes is not None and not self._nodes.fits(self._kind[job.job_id].shape):
-            return False
-        return borrowing or not self._share(queue, gpus)
-
-    def _add(self, job: JobView) -> None:
-        kind = self._kind[job.job_id]
-        self._change(kind, kind.gpus)
-        self._holding[job.job_id] = job
-        if self._nodes is not None:
-            self._placements[job.job_id] = self._placed(job, self._nodes)
-        self._waiting[kind] -= 1
-        if not self._waiting[kind]:
-            del self._waiting[kind]
-
-    def _remove(self, job: JobView) -> None:
-        kind = self._kind[job.job_id]
-        self._change(kind, -kind.gpus)
-        self._waiting[kind] += 1
-        del self._holding[job.job_id]
-        if self._nodes is not None:
-            placement = self._placements.pop(job.job_id)
-            self._last_placements[job.job_id] = placement
-            self._nodes.give_back(placement)
-
-    def _placed(self, job: JobView, nodes: FreeGpus) -> Placement:
-        """Take GPUs for a job, those that it held last if they are free, and return them."""
-        last = self._last_placements.get(job.job_id, ())
-        if last and nodes.has(last):
-            nodes.take(last)
-            return last
-        return nodes.pack_shape(self._kind[job.job_id].shape) or ()
-
-    def _change(self, kind: Kind, gpus: int) -> None:
-        """Give GPUs to the queue of a job of a kind, or take them from the queue if the number is negative."""
-        queue = kind.queue
-        self._within.pop(queue, None)
-        self._used_at[queue, kind.priority] += gpus
-        reserved = self._of(queue).reserved
-        before = max(self._used[queue] - reserved, 0)
-        self._used[queue] += gpus
-        self._free -= gpus
-        self._pool -= max(self._used[queue] - reserved, 0) - before
 
     def _start(self, job: JobView) -> None:
         self._add(job)
@@ -388,18 +283,6 @@ class Cohort:
         for victim in victims:
             self._takers[victim.job_id] = job
         self._start(job)
-
-    def _put_back(self, removed: Sequence[JobView]) -> None:
-        for victim in reversed(removed):
-            self._add(victim)
-
-    def _within_quota(self, queue: str) -> set[JobId]:
-        """Return the jobs with GPUs within the quota of a queue."""
-        if queue not in self._within:
-            holders = [job for job in self._holding.values() if queue_of(job) == queue]
-            holders.sort(key=lambda job: self._place[job.job_id])
-            self._within[queue] = jobs_within(self._of(queue).quota, holders)
-        return self._within[queue]
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
@@ -412,11 +295,13 @@ class Cohort:
         of_queue: list[JobView] = []
         of_others: list[JobView] = []
         may_reclaim = rules.fair_sharing or self._used[queue] < self._of(queue).quota
-        within = {name: self._within_quota(name) for name in self._queues if may_reclaim and self._share(name) > 0}
+        borrowers = [name for name in self._queues if may_reclaim and self._share(name) > 0]
+        within = {name: self._within_quota(name) for name in borrowers}
         for victim in self._holding.values():
             name = queue_of(victim)
             rule = rules.within_queue if name == queue else rules.reclaim
-            if rule == NEVER or (rule == LOWER_PRIORITY and victim.priority >= job.priority):
+            is_protected = rule == LOWER_PRIORITY and victim.priority >= job.priority
+            if rule == NEVER or is_protected:
                 continue
             if name == queue:
                 of_queue.append(victim)
@@ -424,6 +309,7 @@ class Cohort:
                 of_others.append(victim)
 
         def order(victim: JobView) -> tuple[float, float, int]:
+            # A job without a placement started in this decision.
             start = self._start_of(victim) if victim.placement else self._view.time
             return victim.priority, -start, -self._place[victim.job_id]
 
@@ -436,6 +322,7 @@ class Cohort:
         """
         removed: list[JobView] = []
         for victim in candidates:
+            # The victims so far may have brought another queue back to its quota.
             if queue_of(victim) != queue_of(job) and not self._share(queue_of(victim)):
                 continue
             self._remove(victim)
@@ -448,6 +335,7 @@ class Cohort:
     def _filled_back(self, job: JobView, removed: Sequence[JobView], *, borrowing: bool) -> list[JobView]:
         """Put back each removed job whose removal is not needed; return the jobs that stay removed."""
         victims = [removed[-1]]  # without its removal the job did not fit
+        # The last candidates first, because the first ones should rather be preempted.
         for victim in reversed(removed[:-1]):
             self._add(victim)
             if not self._fits(job, borrowing=borrowing):
@@ -476,7 +364,7 @@ class Cohort:
         queues: dict[str, list[JobView]] = {}
         for victim in candidates:
             queues.setdefault(queue_of(victim), []).append(victim)
-        refused: dict[str, JobView] = {}
+        refused: dict[str, JobView] = {}  # first job of each queue that the first rule spares
         while queues:
             name = max(queues, key=self._share)
             victim = queues[name].pop(0)
@@ -490,10 +378,3 @@ class Cohort:
         for name in sorted(refused, key=self._share, reverse=True):
             if self._share(queue, job.num_replicas) < self._share(name):
                 yield refused[name]
-
-
-# Attributes of a cohort that moves change. Copies of them take moves back.
-CHANGED = (
-    "_free", "_nodes", "_placements", "_last_placements", "_pool", "_used", "_used_at", "_holding", "_waiting",
-    "_reason_kinds", "_takers", "_num_reclaims",
-)  # fmt: skip

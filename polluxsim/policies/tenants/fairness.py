@@ -1,4 +1,14 @@
-"""Fairness between users and queues: weighted fair queues, and dominant-resource fairness."""
+"""Fairness between users and queues: weighted fair queues, and dominant-resource fairness.
+
+Both policies decide which waiting jobs start, by what the queue or user of a job has: GPU time so far (`FairQueues`),
+or resources now (`DominantResourceFairness`). Neither preempts, so a queue gets its share only as jobs end.
+
+Trap: what an owner has changes with each start, so the order is computed again after each start, and the jobs of
+different owners are never sorted in one list once and for all. `FairQueues` computes the usage at the turns of all jobs
+ahead, because a job adds a known amount to the usage of its queue.
+
+Sources: Goyal et al. (SIGCOMM '96); Ghodsi et al., "Dominant Resource Fairness" (NSDI '11).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,10 +28,11 @@ from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, ReasonKind, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
+from polluxsim.policies.tenants.reason_kinds import LOWEST_SHARE, NEVER_FITS, SHARE_WAITS
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
-from polluxsim.policies.tools.reason_kinds import RUNS_ON, another_does_not_fit
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
 from polluxsim.policies.tools.starting import start_gangs, started_by
 from polluxsim.policies.tools.waiting_orders import RisingOrder, grouped
 from polluxsim.policies.tools.waiting_table import Floats, Ints, WaitingTable
@@ -73,23 +84,27 @@ class FairQueues(Policy):
         self._usage.settle(view)
         self._advance_virtual_time(view.time)
         waiting = table.waiting_queues()
-        self._raise_to_virtual_time([queue for queue in waiting if queue not in self._backlogged], view.time)
+        newly_waiting = [queue for queue in waiting if queue not in self._backlogged]
+        self._raise_to_virtual_time(newly_waiting, view.time)
         usage = {queue: self._virtual_usage(queue, view.time) for queue in table.queues}
-        # Usage at the turns of the waiting jobs, with the expected usage of the running jobs.
-        used = dict(usage)
+        expected_usage = dict(usage)  # with the running jobs
         for job in view.running:
-            used[queue_of(job)] += job.num_replicas * self.lookahead / self._weight(queue_of(job))
+            queue = queue_of(job)
+            expected_usage[queue] += job.num_replicas * self.lookahead / self._weight(queue)
+
+        # Once, and only if a job may start or a reason is asked for.
+        @cache
+        def at_turns() -> Floats:
+            return self._usage_at_turns(expected_usage, waiting)
 
         keeps_running = {"keeps_running": 1.0} if view.running else {}
 
-        @cache
-        def at_turns() -> Floats:
-            return self._usage_at_turns(used, waiting)
-
         def describe(job: JobView) -> dict[str, float]:
             numbers = {**keeps_running, "virtual_usage": usage[queue_of(job)], "lookahead": self.lookahead}
-            at_turn = float(at_turns()[table.row_of(job.job_id)])
-            return numbers if at_turn == inf else numbers | {"turn_usage": at_turn}
+            usage_at_turn = float(at_turns()[table.row_of(job.job_id)])
+            if usage_at_turn < inf:  # the job waits
+                numbers["turn_usage"] = usage_at_turn
+            return numbers
 
         order = RisingOrder(table, at_turns, lambda: ranks_of(table, waiting), view.time)
         decision = start_gangs(view, table, order, describe=describe)
@@ -98,21 +113,23 @@ class FairQueues(Policy):
         self._take_note_of_starts(started, usage)
         return decision
 
-    def _usage_at_turns(self, used: Mapping[str, float], waiting: Sequence[str]) -> Floats:
-        """Return the usage of its queue at the turn of each waiting job, shape (rows,) [GPU s].
+    def _usage_at_turns(self, expected_usage: Mapping[str, float], waiting: Sequence[str]) -> Floats:
+        """Return the usage of its queue at the turn of each waiting job, shape (rows,) [GPU s]; ∞ for other jobs.
 
         Each job adds its expected usage to that of the later jobs of its queue.
         """
         table = self._table
         usage = np.full(len(table.waits), np.inf)
         rows = table.waits.nonzero()[0]
-        rows = rows[grouped(table.queue[rows], len(table.queues))]
+        rows = rows[grouped(table.queue[rows], len(table.queues))]  # the rows of a queue are next to each other
         indices = [table.queues[queue] for queue in waiting]
         firsts = np.searchsorted(table.queue[rows], indices, side="left")
         ends = np.searchsorted(table.queue[rows], indices, side="right")
         for queue, first, end in zip(waiting, firsts, ends, strict=True):
-            costs = table.gpus[rows[first:end]] * self.lookahead / self._weight(queue)
-            usage[rows[first:end]] = np.cumsum(np.concatenate(([used[queue]], costs)))[:-1]
+            rows_of_queue = rows[first:end]
+            added_usage = table.gpus[rows_of_queue] * self.lookahead / self._weight(queue)
+            after_each_job = np.cumsum(np.concatenate(([expected_usage[queue]], added_usage)))
+            usage[rows_of_queue] = after_each_job[:-1]
         return usage
 
     def _advance_virtual_time(self, now: float) -> None:
@@ -120,7 +137,8 @@ class FairQueues(Policy):
         if self._backlogged:
             usage = min(self._virtual_usage(queue, now) for queue in self._backlogged)
         else:
-            usage = max((self._virtual_usage(queue, now) for queue in self._usage.accounts()), default=0.0)
+            usages = [self._virtual_usage(queue, now) for queue in self._usage.accounts()]
+            usage = max(usages, default=0.0)
         self._virtual_time = max(self._virtual_time, usage)
 
     def _raise_to_virtual_time(self, queues: Sequence[str], now: float) -> None:
@@ -131,7 +149,8 @@ class FairQueues(Policy):
 
     def _take_note_of_starts(self, started: Sequence[JobView], usage: Mapping[str, float]) -> None:
         """Raise the virtual time to the usage of the queues that start jobs, and record which queues have to wait."""
-        self._virtual_time = max([self._virtual_time, *(usage[queue_of(job)] for job in started)])
+        for job in started:
+            self._virtual_time = max(self._virtual_time, usage[queue_of(job)])
         self._backlogged = self._table.waiting_queues(without=started)
 
     def _weight(self, queue: str) -> float:
@@ -152,6 +171,150 @@ def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
         places[table.queues[queue]] = place
     ranks: Ints = places[table.queue]
     return ranks
+
+
+class OwnedResources(NamedTuple):
+    """Amounts of the three resources whose shares count."""
+
+    gpus: float
+    cpus: float  # [cores]
+    memory: float  # [GB]
+
+
+class Filling:
+    """The free resources, and the use of each owner, while jobs start one after the other."""
+
+    def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
+        self._view = view
+        self._policy = policy
+        self._free = FreeGpus(view.gpus_per_node, view.hosts)
+        # CPUs and memory per GPU of a job without a request: every node has this amount for each of its GPUs.
+        self._default = NOTHING
+        if view.hosts:
+            self._default = least(shares_of(view.hosts, view.gpus_per_node))
+        # OwnedResources of the cluster. CPUs and memory that it does not state are 0, and do not count.
+        self._all = OwnedResources(
+            float(sum(view.gpus_per_node)),
+            cpus=sum(host.cpus for host in view.hosts),
+            memory=sum(host.memory for host in view.hosts),
+        )
+        self._used = defaultdict[str, OwnedResources](lambda: OwnedResources(0.0, 0.0, 0.0))  # by owner
+        self.shares_before: dict[JobId, float] = {}  # dominant share of the owner of each job at its turn
+        self._crowded = frozenset[int]()  # while it is empty, `needs_of` returns what users request
+        self._crowded = self._too_full()
+        for job in view.running:
+            self._take(job, job.placement)
+
+    def _too_full(self) -> frozenset[int]:
+        """Return the nodes on which another policy placed jobs that request more CPUs or memory than the node has."""
+        hosts = self._view.hosts
+        if not hosts:
+            return frozenset()
+        needed = defaultdict[int, Host](lambda: NOTHING)
+        for job in self._view.running:
+            for node, gpus in job.placement:
+                needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
+        return frozenset(node for node, needs in needed.items() if not hosts[node].holds(needs))
+
+    def needs_of(self, job: JobView) -> Host:
+        """Return the CPUs and memory of a job for each of its GPUs."""
+        request = job.host or NOTHING
+        needs = Host(request.cpus or self._default.cpus, request.memory or self._default.memory)
+        is_on_crowded_node = any(node in self._crowded for node, _ in job.placement)
+        return needs.at_most(self._default) if is_on_crowded_node else needs
+
+    def share_of(self, owner: str) -> float:
+        """Return an owner's dominant share, over its weight."""
+        dominant_share = max(used / total for used, total in zip(self._used[owner], self._all, strict=True) if total)
+        return dominant_share / self._policy.weights.get(owner, 1.0)
+
+    @property
+    def can_reject(self) -> bool:
+        """Return whether a job may fit on no node, and no more nodes may come up."""
+        view = self._view
+        return bool(view.hosts) and not view.health.down and view.nodes is None
+
+    def can_ever_run(self, job: JobView) -> bool:
+        """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
+        view = self._view
+        if not self.can_reject:
+            return True
+        # The GPUs of each empty node for which it has the CPUs and memory that the job needs.
+        empty = FreeGpus(FreeGpus(view.gpus_per_node, view.hosts).rooms(self.needs_of(job)))
+        types = job.speeds or view.types
+        return any(empty.fits(view.shape_of(job, gpu_type), view.nodes_of(gpu_type)) for gpu_type in types)
+
+    def place(self, job: JobView) -> Placement:
+        """Take GPUs for a job with its CPUs and memory, and return them; none if it fits nowhere.
+
+        They are of its fastest type with room, in the shape of the job.
+        """
+        view = self._view
+        rooms = FreeGpus(self._rooms_for(job))
+        fastest_first = sorted(job.speeds, key=job.speeds.__getitem__, reverse=True)
+        for gpu_type in fastest_first or view.types:
+            placement = rooms.pack_shape(view.shape_of(job, gpu_type), view.nodes_of(gpu_type))
+            if placement:
+                self._take(job, placement)
+                return placement
+        return ()
+
+    def _take(self, job: JobView, placement: Placement) -> None:
+        """Charge the owner of a job for its GPUs, CPUs and memory."""
+        needs = self.needs_of(job)
+        self._free.take(placement, needs)
+        owner = self._policy.owner_of(job)
+        used = self._used[owner]
+        added = needs.times(job.num_replicas)
+        self._used[owner] = OwnedResources(
+            used.gpus + job.num_replicas, cpus=used.cpus + added.cpus, memory=used.memory + added.memory
+        )
+
+    def _rooms_for(self, job: JobView) -> list[int]:
+        """Return the free GPUs of each node for which it also has the CPUs and memory that a job needs."""
+        # Negative where another policy granted more than the node has.
+        return [max(room, 0) for room in self._free.rooms(self.needs_of(job))]
+
+    def reasons(
+        self, asked: Iterable[JobView], started: Collection[JobId], heads: Mapping[str, JobId]
+    ) -> dict[JobId, Reason]:
+        """Return, as reasons of jobs, the dominant shares of their owners.
+
+        The reason of a waiting job names the earlier job of its owner that does not fit, if there is one in `heads`.
+        """
+        return {job.job_id: self._reason(job, started, heads) for job in asked}
+
+    def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
+        owner = self._policy.owner_of(job)
+        numbers = {
+            "dominant_share": self.share_of(owner),
+            "gpus_needed": float(job.num_replicas),
+            "by_user": float(self._policy.by == "user"),
+        }
+        if job.job_id in self.shares_before:
+            numbers["share_before"] = self.shares_before[job.job_id]
+        if self._view.hosts:
+            needs = self.needs_of(job).times(job.num_replicas)
+            numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all.memory}
+        if job.placement:
+            return Reason(RUNS_ON, numbers)
+        if job.job_id in started:
+            return Reason(LOWEST_SHARE, numbers)
+        if not self.can_ever_run(job):
+            return Reason(NEVER_FITS, numbers)
+        head = self._policy.head_of(job, heads)
+        numbers |= self._room_for(head)
+        if head is job:
+            return Reason(SHARE_WAITS, numbers)
+        return Reason(SHARE_WAITS, {**numbers, "head_gpus": float(head.num_replicas)}, (head.job_id,))
+
+    def _room_for(self, job: JobView) -> dict[str, float]:
+        """Return the free GPUs, and those with the CPUs and memory that a job needs, as numbers of a reason."""
+        rooms = self._rooms_for(job)
+        numbers = {"gpus_left": float(self._free.total), "node_gpus_left": float(max(rooms, default=0))}
+        if self._view.hosts:
+            numbers["gpus_usable"] = float(sum(rooms))
+        return numbers
 
 
 @takes_settings("policy")
@@ -189,26 +352,30 @@ class DominantResourceFairness(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then fill progressively."""
         self._table.update(view)
-        filling = _Filling(view, self)
+        filling = Filling(view, self)
         rejected = self._rejected(view, filling)
         waiting = self._waiting_rows(rejected)
         started: dict[JobId, Placement] = {}
         heads: dict[str, JobId] = {}  # first job of each owner that does not fit
         while waiting:
+            # Of equal shares, the owner whose first job comes first: a dict keeps this order, and `min` is stable.
             owner = min(waiting, key=filling.share_of)
             job = self._table.job(waiting[owner][0])
-            waiting[owner] = waiting[owner][1:]
+            later_rows = waiting[owner][1:]
             filling.shares_before[job.job_id] = filling.share_of(owner)
             placement = filling.place(job)
             if placement:
                 started[job.job_id] = placement
             else:
                 heads[owner] = job.job_id
-            if not placement or not len(waiting[owner]):
+            if placement and len(later_rows):
+                waiting[owner] = later_rows
+            else:
                 del waiting[owner]
         # Jobs that share GPUs since before a fork have equal parts of the CPUs and memory.
         holding = [job for job in view.running if job.job_id not in view.sharing.held]
-        holding += [self._table.job(row) for row in sorted(map(self._table.row_of, started))]
+        started_rows = sorted(self._table.row_of(job_id) for job_id in started)
+        holding += [self._table.job(row) for row in started_rows]
         return Decision(
             started,
             others_keep=True,
@@ -219,7 +386,7 @@ class DominantResourceFairness(Policy):
             explain=lambda jobs: filling.reasons(map(self._table.job_named, jobs), started, heads),
         )
 
-    def _rejected(self, view: ClusterView, filling: _Filling) -> list[JobId]:
+    def _rejected(self, view: ClusterView, filling: Filling) -> list[JobId]:
         """Return the waiting jobs that can never run. Each job is checked once, unless the nodes change."""
         table = self._table
         if not filling.can_reject:
@@ -247,15 +414,21 @@ class DominantResourceFairness(Policy):
         priority = table.priority[rows]
         if len(rows) and priority.min() < priority.max():
             rows = rows[np.argsort(-priority, kind="stable")]
-        names, of_rows = (table.queues, table.queue) if self.by == "queue" else (table.users, table.user)
-        # Jobs without an owner belong to the owner with the name for them.
-        indices: dict[str, int] = {}
-        index_of_name = [indices.setdefault(name or NO_QUEUE, len(indices)) for name in names]
-        owners = np.array(index_of_name, dtype=np.int64)[of_rows[rows]]
-        present, firsts, counts = np.unique(owners, return_index=True, return_counts=True)
-        by_owner = np.split(rows[grouped(owners, len(indices))], np.cumsum(counts)[:-1])
-        all_names = list(indices)
-        return {all_names[present[place]]: by_owner[place] for place in np.argsort(firsts)}
+        if self.by == "queue":
+            names = table.queues
+            name_indices = table.queue[rows]
+        else:
+            names = table.users
+            name_indices = table.user[rows]
+        # Jobs without an owner belong to the owner with the name for them, so two names can be one owner.
+        owners: dict[str, int] = {}
+        owner_of_name = [owners.setdefault(name or NO_QUEUE, len(owners)) for name in names]
+        owner_of_row = np.array(owner_of_name, dtype=np.int64)[name_indices]
+        # Owners with waiting jobs, the first place of each in the order, and its number of jobs.
+        present, firsts, counts = np.unique(owner_of_row, return_index=True, return_counts=True)
+        rows_by_owner = np.split(rows[grouped(owner_of_row, len(owners))], np.cumsum(counts)[:-1])
+        all_owners = list(owners)
+        return {all_owners[present[index]]: rows_by_owner[index] for index in np.argsort(firsts)}
 
     def head_of(self, job: JobView, heads: Mapping[str, JobId]) -> JobView:
         """Return the job of the same owner that does not fit and goes first, by owner in `heads`, or the job itself."""
@@ -265,155 +438,3 @@ class DominantResourceFairness(Policy):
     def owner_of(self, job: JobView) -> str:
         """Return the owner of a job."""
         return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
-
-
-_NEEDS = "{gpus_needed:GPU}[ with {cpus_needed:CPU} and {memory_part:%} of all memory]"
-_OWNER = "its [by_user=1?user|queue]"
-_UNITS = {
-    **dict.fromkeys(("gpus_needed", "head_gpus", "gpus_left", "gpus_usable", "node_gpus_left"), "GPUs"),
-    "cpus_needed": "CPUs",
-}
-
-LOWEST_SHARE = ReasonKind(
-    "least-share",
-    f"The job gets {_NEEDS}, because {_OWNER} had the lowest dominant share of those whose next job fits"
-    "[share_before?, {share_before:%}]. Equal shares go by the priority, then by the submission, of the next job. With "
-    "all starts of this round, this share is {dominant_share:%}.",
-    _UNITS,
-    "A job starts, because its queue or user has the lowest dominant share.",
-)
-NEVER_FITS = ReasonKind(
-    "never-fits",
-    f"The policy rejects the job: it needs {_NEEDS}, and the nodes that it can use never have as much for it.",
-    _UNITS,
-    "A job is rejected, because it fits on no nodes.",
-)
-SHARE_WAITS = ReasonKind(
-    "share-waits",
-    f"The job needs {_NEEDS}[others?, and waits behind {{first}}, the next job of the same [by_user=1?user|queue], "
-    "which does not fit. {first} needs {head_gpus:GPU}]. After the starts of this round, [gpus_left=0?no GPU is"
-    "|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?[gpus_usable?, {gpus_usable} of them with enough CPUs and "
-    "memory], at most "
-    "{node_gpus_left} on one node]. The policy preempts no job, and the [by_user=1?user|queue] with the lowest "
-    f"dominant share goes first; the share of {_OWNER} is {{dominant_share:%}}.",
-    _UNITS,
-    "A job waits, because it or an earlier job of its queue or user does not fit.",
-    excuses_waiting=another_does_not_fit,
-)
-
-
-class _Filling:
-    """The free resources, and the use of each owner, while jobs start one after the other."""
-
-    def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
-        self._view = view
-        self._policy = policy
-        self._free = FreeGpus(view.gpus_per_node, view.hosts)
-        # CPUs and memory per GPU of a job without a request: every node has this amount for each of its GPUs.
-        self._default = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
-        # GPUs, CPUs and memory of the cluster, and of each owner.
-        self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
-        self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
-        self.shares_before: dict[JobId, float] = {}  # dominant share of the owner of each job at its turn
-        self._crowded = frozenset[int]()  # while it is empty, `needs_of` returns what users request
-        self._crowded = self._too_full()
-        for job in view.running:
-            self._take(job, job.placement)
-
-    def _too_full(self) -> frozenset[int]:
-        """Return the nodes on which another policy placed jobs that request more CPUs or memory than the node has."""
-        needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
-        for job in self._view.running if self._view.hosts else ():
-            for node, gpus in job.placement:
-                needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
-        return frozenset(node for node, needs in needed.items() if not self._view.hosts[node].holds(needs))
-
-    def needs_of(self, job: JobView) -> Host:
-        """Return the CPUs and memory of a job for each of its GPUs."""
-        request = job.host or NOTHING
-        needs = Host(request.cpus or self._default.cpus, request.memory or self._default.memory)
-        is_crowded = any(node in self._crowded for node, _ in job.placement)
-        return needs.at_most(self._default) if is_crowded else needs
-
-    def share_of(self, owner: str) -> float:
-        """Return an owner's dominant share, over its weight."""
-        parts = (used / total for used, total in zip(self._used[owner], self._all, strict=False) if total)
-        return max(parts) / self._policy.weights.get(owner, 1.0)
-
-    @property
-    def can_reject(self) -> bool:
-        """Return whether a job may fit on no node, and no more nodes may come up."""
-        view = self._view
-        return bool(view.hosts) and not view.health.down and view.nodes is None
-
-    def can_ever_run(self, job: JobView) -> bool:
-        """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
-        view = self._view
-        needs = self.needs_of(job)
-        if not self.can_reject:
-            return True
-        rooms = FreeGpus(view.gpus_per_node, view.hosts).rooms(needs)
-        empty = FreeGpus(rooms)
-        types = job.speeds or view.types
-        return any(empty.fits(view.shape_of(job, name), view.nodes_of(name)) for name in types)
-
-    def place(self, job: JobView) -> Placement:
-        """Take GPUs for a job with its CPUs and memory, and return them; none if it fits nowhere.
-
-        They are of its fastest type with room, in the shape of the job.
-        """
-        rooms = FreeGpus([max(room, 0) for room in self._free.rooms(self.needs_of(job))])
-        for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True) or self._view.types:
-            placement = rooms.pack_shape(self._view.shape_of(job, name), self._view.nodes_of(name))
-            if placement:
-                self._take(job, placement)
-                return placement
-        return ()
-
-    def _take(self, job: JobView, placement: Placement) -> None:
-        """Charge the owner of a job for its GPUs, CPUs and memory."""
-        needs = self.needs_of(job)
-        self._free.take(placement, needs)
-        owner = self._policy.owner_of(job)
-        whole = needs.times(job.num_replicas)
-        used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
-        self._used[owner] = tuple(before + more for before, more in used)
-
-    def reasons(
-        self, asked: Iterable[JobView], started: Collection[JobId], heads: Mapping[str, JobId]
-    ) -> dict[JobId, Reason]:
-        """Return, as reasons of jobs, the dominant shares of their owners.
-
-        The reason of a waiting job names the earlier job of its owner that does not fit, if there is one in `heads`.
-        """
-        return {job.job_id: self._reason(job, started, heads) for job in asked}
-
-    def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
-        owner = self._policy.owner_of(job)
-        numbers = {
-            "dominant_share": self.share_of(owner),
-            "gpus_needed": float(job.num_replicas),
-            "by_user": float(self._policy.by == "user"),
-        }
-        if job.job_id in self.shares_before:
-            numbers["share_before"] = self.shares_before[job.job_id]
-        if self._view.hosts:
-            needs = self.needs_of(job).times(job.num_replicas)
-            numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
-        if job.placement or job.job_id in started:
-            return Reason(RUNS_ON if job.placement else LOWEST_SHARE, numbers)
-        if not self.can_ever_run(job):
-            return Reason(NEVER_FITS, numbers)
-        head = self._policy.head_of(job, heads)
-        numbers |= self._room_for(head)
-        if head is job:
-            return Reason(SHARE_WAITS, numbers)
-        return Reason(SHARE_WAITS, {**numbers, "head_gpus": float(head.num_replicas)}, (head.job_id,))
-
-    def _room_for(self, job: JobView) -> dict[str, float]:
-        """Return the free GPUs, and those with the CPUs and memory that a job needs, as numbers of a reason."""
-        rooms = [max(room, 0) for room in self._free.rooms(self.needs_of(job))]
-        numbers = {"gpus_left": float(self._free.total), "node_gpus_left": float(max(rooms, default=0))}
-        if self._view.hosts:
-            numbers["gpus_usable"] = float(sum(rooms))
-        return numbers

@@ -1,4 +1,15 @@
-"""Quotas: each queue owns GPUs, borrows idle GPUs of other queues, and takes its own GPUs back by preemption."""
+"""Quotas: each queue owns GPUs, borrows idle GPUs of other queues, and takes its own GPUs back by preemption.
+
+The policy decides which whole jobs run. This module has its parameters, their checks, and what it remembers: the times
+at which jobs started. `polluxsim.policies.tenants.cohort` makes the decision, and proves that decisions end.
+
+Invariants: a queue never holds more than its quota and its borrowing limit. No job within its quota waits while another
+queue borrows GPUs that would make room for it, if `reclaim` is `any`.
+
+Trap: on a cluster of several GPU types, each type has its own copy of the policy (`on_type`), with the quotas there.
+
+Source: cohorts of Kueue.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +108,8 @@ class Quotas(Policy):
                     check_names(f"policy.{name}.{queue}", [gpu_type], "GPU type", cluster.types)
         check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
         self._check_sum(cluster)
-        if not any(gpus for queue, _, gpus in _each(self.gpus) if queue in queues):
+        has_quota = any(gpus for queue, _, gpus in _each(self.gpus) if queue in queues)
+        if not has_quota:
             if jobs and not self.borrowing:
                 raise InvalidConfigError(
                     "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
@@ -134,13 +146,14 @@ class Quotas(Policy):
         """
         for name, by_queue in self._by_queue():
             for queue, gpus in by_queue.items():
-                if not isinstance(gpus, Mapping) or gpus.keys() - set(types):
+                is_by_type = isinstance(gpus, Mapping) and not gpus.keys() - set(types)
+                if not is_by_type:
                     raise InvalidConfigError(
                         f"policy.{name}.{queue} is {short(gpus)}, but the cluster has several GPU types; give a number "
                         f"for each of {', '.join(types)}"
                     )
-        on: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
-        return replace(self, **on)
+        on_this_type: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
+        return replace(self, **on_this_type)
 
     @property
     def quota_rules(self) -> QuotaRules:
@@ -166,7 +179,8 @@ class Quotas(Policy):
         """Start jobs within their quotas, then jobs that borrow."""
         self._ledger.settle(view)
         rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
-        cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
+        gpu_type = next(iter(view.types))  # the only one, because each type has its own copy of the policy
+        cohort = Cohort(self._terms(gpu_type), self._other(), rules, view, self._start_of)
         cohort.admit()
         placements = cohort.placements()
         # Since before a fork, a job may share GPUs that another job gave back. A started job then lacks GPUs.
@@ -191,16 +205,15 @@ class Quotas(Policy):
         quotas = _on(self.gpus, gpu_type)
         lending = _on(self.lending_limits, gpu_type)
         limits = _on(self.borrowing_limits, gpu_type)
-        names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
-        return {
-            name: Terms(
-                quotas.get(name, 0),
-                limits.get(name, inf) if self.borrowing else 0,
-                lending.get(name, inf),
-                self.weights.get(name, 1.0),
+        terms: dict[str, Terms] = {}
+        for queue in [*quotas, *limits, *lending, *self.weights]:
+            terms[queue] = Terms(
+                quota=quotas.get(queue, 0),
+                borrowing_limit=limits.get(queue, inf) if self.borrowing else 0,
+                lending_limit=lending.get(queue, inf),
+                weight=self.weights.get(queue, 1.0),
             )
-            for name in names
-        }
+        return terms
 
     def _other(self) -> Terms:
         """Return the terms of all other queues."""

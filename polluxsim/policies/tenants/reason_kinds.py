@@ -1,11 +1,14 @@
-"""Kinds of reasons of queues with quotas."""
+"""Kinds of reasons of queues with quotas, and of dominant-resource fairness.
+
+The sentences are templates. `polluxsim.policies.contract.reasons` explains how to read one.
+"""
 
 from __future__ import annotations
 
 from math import inf
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
-from polluxsim.policies.tools.reason_kinds import NOT_TOGETHER, QUOTA, was_preempted
+from polluxsim.policies.tools.reason_kinds import NOT_TOGETHER, QUOTA, another_does_not_fit, was_preempted
 
 _UNITS = {
     **dict.fromkeys(("gpus_needed", "quota", "queue_gpus", "gpus_free", "gpus_available"), "GPUs"),
@@ -20,13 +23,17 @@ def exceeds_quota(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
     Without reclaims, the quota of a queue may be lent while all idle GPUs are of queues that lend none.
     """
-    used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
+    used = 0  # GPUs of the queue of the job
+    another_borrows = False
+    for other in seen.jobs:
+        if other.queue == job.queue:
+            used += seen.held[other.job_id]
+        elif other.reason is not None:
+            numbers = other.reason.numbers
+            another_borrows = another_borrows or numbers.get("queue_gpus", 0) > numbers.get("quota", inf)
     is_beyond_quota = used + job.num_replicas > reason.numbers.get("quota", inf)
-    other_queues = [
-        other.reason.numbers for other in seen.jobs if other.queue != job.queue and other.reason is not None
-    ]
-    is_lent = any(numbers.get("queue_gpus", 0) > numbers.get("quota", inf) for numbers in other_queues)
-    return (is_beyond_quota or is_lent) and job.num_replicas > reason.numbers.get("gpus_available", inf)
+    needs_too_much = job.num_replicas > reason.numbers.get("gpus_available", inf)
+    return needs_too_much and (is_beyond_quota or another_borrows)
 
 
 WITHIN_QUOTA = ReasonKind(
@@ -68,4 +75,38 @@ NO_QUOTA_LEFT = ReasonKind(
     _UNITS,
     "The quotas or the idle GPUs do not suffice for a job.",
     excuses_waiting=exceeds_quota,
+)
+
+_NEEDS = "{gpus_needed:GPU}[ with {cpus_needed:CPU} and {memory_part:%} of all memory]"
+_OWNER = "its [by_user=1?user|queue]"
+_UNITS_OF_SHARES = {
+    **dict.fromkeys(("gpus_needed", "head_gpus", "gpus_left", "gpus_usable", "node_gpus_left"), "GPUs"),
+    "cpus_needed": "CPUs",
+}
+
+LOWEST_SHARE = ReasonKind(
+    "least-share",
+    f"The job gets {_NEEDS}, because {_OWNER} had the lowest dominant share of those whose next job fits"
+    "[share_before?, {share_before:%}]. Equal shares go by the priority, then by the submission, of the next job. With "
+    "all starts of this round, this share is {dominant_share:%}.",
+    _UNITS_OF_SHARES,
+    "A job starts, because its queue or user has the lowest dominant share.",
+)
+NEVER_FITS = ReasonKind(
+    "never-fits",
+    f"The policy rejects the job: it needs {_NEEDS}, and the nodes that it can use never have as much for it.",
+    _UNITS_OF_SHARES,
+    "A job is rejected, because it fits on no nodes.",
+)
+SHARE_WAITS = ReasonKind(
+    "share-waits",
+    f"The job needs {_NEEDS}[others?, and waits behind {{first}}, the next job of the same [by_user=1?user|queue], "
+    "which does not fit. {first} needs {head_gpus:GPU}]. After the starts of this round, [gpus_left=0?no GPU is"
+    "|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?[gpus_usable?, {gpus_usable} of them with enough CPUs and "
+    "memory], at most "
+    "{node_gpus_left} on one node]. The policy preempts no job, and the [by_user=1?user|queue] with the lowest "
+    f"dominant share goes first; the share of {_OWNER} is {{dominant_share:%}}.",
+    _UNITS_OF_SHARES,
+    "A job waits, because it or an earlier job of its queue or user does not fit.",
+    excuses_waiting=another_does_not_fit,
 )

@@ -1,4 +1,10 @@
-"""Terms of queues with quotas, and rules of preemption among them."""
+"""Terms of queues with quotas, and rules of preemption among them.
+
+A queue owns its quota. It may lend a part of it, and borrow GPUs beyond it. The part that it lends to no other queue is
+reserved. GPUs that are lent, and GPUs without an owner, are in a common pool.
+
+Trap: a job can hold another number of GPUs than it requests, if a fork changed the policy. `held_gpus` counts these.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,9 @@ from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.tools.ledger import queue_of
 
-ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"  # jobs that may be preempted
+ANY = "any"  # jobs that may be preempted
+LOWER_PRIORITY = "lower-priority"
+NEVER = "never"
 
 
 class Terms(NamedTuple):
@@ -34,9 +42,10 @@ class Terms(NamedTuple):
     def available(self, used: int, pool: float) -> float:
         """Return the GPUs that a queue that uses a number of GPUs may still get; `pool` GPUs may be borrowed by all."""
         reserve_left = max(self.reserved - used, 0)
-        lent = self.quota - self.reserved  # part of its quota in the common pool
-        from_pool = max(used - self.reserved, 0)
-        return reserve_left + min(lent - from_pool + self.borrowing_limit, pool)
+        quota_in_pool = self.quota - self.reserved
+        used_of_pool = max(used - self.reserved, 0)
+        may_take_of_pool = quota_in_pool - used_of_pool + self.borrowing_limit
+        return reserve_left + min(may_take_of_pool, pool)
 
 
 class Rules(NamedTuple):
@@ -53,13 +62,13 @@ class Rules(NamedTuple):
 
 def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: float) -> float:
     """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""
-    mine = terms.get(queue, Terms())
-    reserved = sum(terms_of_queue.reserved for name, terms_of_queue in terms.items() if name != queue)
-    return min(mine.quota + mine.borrowing_limit, num_gpus - reserved)
+    terms_of_queue = terms.get(queue, Terms())
+    reserved_by_others = sum(other_terms.reserved for name, other_terms in terms.items() if name != queue)
+    return min(terms_of_queue.quota + terms_of_queue.borrowing_limit, num_gpus - reserved_by_others)
 
 
-class Kind(NamedTuple):
-    """The properties of a job on which the room for it depends."""
+class Need(NamedTuple):
+    """The properties of a job on which the room for it depends. If one job finds no room, no job with its need does."""
 
     queue: str
     gpus: int  # number of GPUs that the job gets
@@ -67,12 +76,12 @@ class Kind(NamedTuple):
     shape: Shape  # how the GPUs must be spread over nodes
 
 
-def kind_of(job: JobView, view: ClusterView) -> Kind:
-    """Return the kind of a job."""
+def need_of(job: JobView, view: ClusterView) -> Need:
+    """Return the need of a job."""
     gpus = held_gpus(job)
     # After a fork from an elastic policy, a job may hold another number of GPUs than it requests.
     shape = view.shape_of(job) if gpus == job.num_replicas else Shape(gpus)
-    return Kind(queue_of(job), gpus, job.priority, shape)
+    return Need(queue_of(job), gpus, job.priority, shape)
 
 
 def held_gpus(job: JobView) -> int:
@@ -82,9 +91,11 @@ def held_gpus(job: JobView) -> int:
 
 def jobs_within(quota: float, jobs: Iterable[JobView]) -> set[JobId]:
     """Return the jobs within a quota: in the given order, each job whose GPUs fit into the rest of the quota."""
-    within = set[JobId]()
+    within: set[JobId] = set()
+    quota_left = quota
     for job in jobs:
-        if held_gpus(job) <= quota:
-            quota -= held_gpus(job)
+        gpus = held_gpus(job)
+        if gpus <= quota_left:
+            quota_left -= gpus
             within.add(job.job_id)
     return within

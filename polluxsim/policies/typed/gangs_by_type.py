@@ -1,5 +1,9 @@
 """Policies that give each gang a GPU type: Hadar by prices, Venn by groups of jobs.
 
+Both decide which jobs get all of their GPUs now, and on which type. The GPUs of a job are never of two types, and the
+jobs on a type never request more GPUs than are up. Jobs and types are numbers here: indices of the arrays in
+`TypedDemand`. The module has three parts: what both policies use, Hadar, and Venn.
+
 Hadar asks the jobs one after the other, and each takes GPUs of one type, or none. A sequence of these choices is a way.
 The search for the best way is a beam search: it maintains a list of ways, the beam, with the GPUs that each way has
 taken and its sum of payoffs. For each job, the order of events is:
@@ -15,6 +19,10 @@ falling payoffs, so the result is the first way after the last job. Its choices 
 The trap: ways are compared by sums of computed payoffs, which rounding may change in the last digits. All comparisons
 use `sort_keys`, which are equal for values that differ by rounding only. Ties go to the earlier way, so every sort is
 stable.
+
+Venn needs no search: each group of jobs takes types in a fixed order (`owned_types`), and each job in its group too.
+
+Sources: Sultana et al., "Hadar" (IPDPS '24); Liu et al., "Venn" (MLSys '25).
 """
 
 from __future__ import annotations
@@ -32,17 +40,17 @@ from polluxsim.common.values import PositiveInt, Range
 from polluxsim.common.written import takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.reasons import JobSeen, RoundSeen
-from polluxsim.policies.contract.view import ClusterView, Decision, Reason, ReasonKind
+from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
-from polluxsim.policies.tools.reason_kinds import GANG_DOES_NOT_FIT, GANG_FITS, GANG_UNITS
+from polluxsim.policies.tools.reason_kinds import GANG_DOES_NOT_FIT, GANG_FITS
 from polluxsim.policies.typed.linear_programmes import Array, TypedDemand
+from polluxsim.policies.typed.reason_kinds import NOT_WORTH_ITS_PRICE, PASSED_OVER, WORTH_ITS_PRICE
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def held_types(view: ClusterView, demand: TypedDemand) -> Sequence[int | None]:
-    """Return the index of the type on which each job holds GPUs, None for no GPUs."""
+    """Return the index of the type on which each job of a demand holds GPUs, None for no GPUs."""
     placements = {job.job_id: job.placement for job in view.jobs}
     types: list[int | None] = []
     for job in demand.jobs:
@@ -60,20 +68,23 @@ def typed_decision(
 
     `explain` returns the reason for one job.
     """
+    jobs = {job.job_id: job for job in view.jobs}
     running = {job: demand.types[index] for job, index in types.items() if index is not None}
-    return Decision(
-        place_gangs(view, running, {job.job_id: job for job in view.jobs}),
-        explain=lambda asked: {job: explain(job) for job in asked if job in types},
-    )
+
+    def explain_jobs(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+        # A job that can run on no type now is not in the demand, and has no reason.
+        return {job: explain(job) for job in asked if job in types}
+
+    return Decision(place_gangs(view, running, jobs), explain=explain_jobs)
 
 
 class GangBid(NamedTuple):
     """The choice of a job in its turn."""
 
     gpu_type: int | None  # index of the type that the job takes, None for none
-    worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
-    needed: float  # GPUs that the job requests
-    left: float  # most GPUs that are left of a type that the job can use
+    price_ratio: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
+    gpus_needed: float  # GPUs that the job requests
+    gpus_left: float  # most GPUs that are left of a type that the job can use
 
 
 class Prices:
@@ -107,7 +118,8 @@ class GangQueue(NamedTuple):
     utilities: Array  # utility of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
     widths: Array  # GPUs of each job, shape (jobs,)
     gpus: Array  # GPUs of each type, shape (types,)
-    held: Sequence[int | None]  # index of the present type of each job, which keeps it while its payoff is positive
+    # Index of the present type of each job, None for none. The job keeps the type while its payoff is positive.
+    present_types: Sequence[int | None]
 
     @property
     def utilities_per_gpu(self) -> Array:
@@ -121,18 +133,24 @@ class JobChoices(NamedTuple):
     job: int  # index of the job
     before: Numbers  # index of the way that this way continues, in the beam before the turn
     types: Numbers  # index of the type that the job takes, −1 for none
-    worth: Array  # as in `GangBid`
-    left: Array  # as in `GangBid`
+    price_ratios: Array  # as in `GangBid`
+    gpus_left: Array  # as in `GangBid`
 
     def of_ways(self, ways: Numbers) -> JobChoices:
         """Return the choices of some of the ways, by index."""
-        return JobChoices(self.job, self.before[ways], self.types[ways], self.worth[ways], self.left[ways])
+        return JobChoices(
+            self.job,
+            before=self.before[ways],
+            types=self.types[ways],
+            price_ratios=self.price_ratios[ways],
+            gpus_left=self.gpus_left[ways],
+        )
 
-    def bid(self, way: int, needed: float) -> GangBid:
-        """Return the choice of one way as a bid for the `needed` GPUs of the job."""
+    def bid(self, way: int, gpus_needed: float) -> GangBid:
+        """Return the choice of one way as a bid for the GPUs that the job needs."""
         gpu_type = int(self.types[way])
         taken_type = None if gpu_type < 0 else gpu_type
-        return GangBid(taken_type, float(self.worth[way]), needed, float(self.left[way]))
+        return GangBid(taken_type, float(self.price_ratios[way]), gpus_needed, float(self.gpus_left[way]))
 
 
 def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, GangBid]:
@@ -145,7 +163,7 @@ def beam_search(queue: GangQueue, prices: Prices, most_ways: int) -> dict[int, G
     # The beam: GPUs that each way has taken, shape (ways, types), and its sum of payoffs, shape (ways,).
     used = np.zeros((1, len(queue.gpus)))
     payoffs = np.zeros(1)
-    choices_of_jobs = list[JobChoices]()
+    choices_of_jobs: list[JobChoices] = []
     largest = sort_keys(queue.utilities_per_gpu.max(axis=1))
     for job in np.argsort(-largest, kind="stable").tolist():
         choices, gains = _branch(queue, prices, job, used)
@@ -165,7 +183,7 @@ def _bids_of_best_way(queue: GangQueue, choices_of_jobs: Sequence[JobChoices]) -
 
     The best way is the first after the last job. Each job refers to the way before it, so the bids are read backwards.
     """
-    bids_from_last = dict[int, GangBid]()
+    bids_from_last: dict[int, GangBid] = {}
     way = 0
     for choices in reversed(choices_of_jobs):
         bids_from_last[choices.job] = choices.bid(way, float(queue.widths[choices.job]))
@@ -181,13 +199,14 @@ def _branch(queue: GangQueue, prices: Prices, job: int, used: Array) -> tuple[Jo
     """
     room = queue.gpus - used
     utilities = queue.utilities[job]
-    fits = queue.widths[job] <= room
-    ratios = sort_keys(np.where(fits, queue.utilities_per_gpu[job] / prices.at(used), 0.0))
-    # Utility minus price. −∞ where the price is not below the utility, so that the job never takes that type.
+    has_room = queue.widths[job] <= room
+    ratios = sort_keys(np.where(has_room, queue.utilities_per_gpu[job] / prices.at(used), 0.0))
+    # Utility minus price, computed from the ratio, so that it is positive exactly where the ratio exceeds 1. It is −∞
+    # elsewhere, so that the job never takes that type.
     payoffs = np.where(ratios > 1, utilities * (1 - 1 / np.maximum(ratios, 1.0)), -inf)
     types = sort_keys(payoffs).argmax(axis=1)
     keeps = np.zeros(len(used), dtype=bool)
-    present_type = queue.held[job]
+    present_type = queue.present_types[job]
     if present_type is not None:
         keeps = payoffs[:, present_type] > 0
         types = np.where(keeps, present_type, types)
@@ -200,8 +219,8 @@ def _branch(queue: GangQueue, prices: Prices, job: int, used: Array) -> tuple[Jo
         job,
         before,
         types=np.concatenate([types[takers], np.full(len(passers), -1)]),
-        worth=ratios.max(axis=1)[before],
-        left=most_left[before],
+        price_ratios=ratios.max(axis=1)[before],
+        gpus_left=most_left[before],
     )
     return choices, np.concatenate([gains[takers], np.zeros(len(passers))])
 
@@ -214,6 +233,21 @@ def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
         _, first = np.unique(used[order], axis=0, return_index=True)
         order = order[np.sort(first)]
     return order[:most_ways]
+
+
+def _reason_of_bid(bid: GangBid, position: int) -> Reason:
+    """Return the reason for a bid, made at a position in the queue, without the numbers of other jobs."""
+    if not bid.price_ratio:
+        # The number `utility` selects the sentence about the order by utility.
+        numbers = {"position": position, "utility": 1, "gpus_needed": bid.gpus_needed, "gpus_left": bid.gpus_left}
+        return Reason(GANG_DOES_NOT_FIT, numbers)
+    if bid.gpu_type is not None:
+        kind = WORTH_ITS_PRICE
+    elif bid.price_ratio > 1:
+        kind = PASSED_OVER
+    else:
+        kind = NOT_WORTH_ITS_PRICE
+    return Reason(kind, {"gpus_needed": bid.gpus_needed, "worth": bid.price_ratio})
 
 
 @takes_settings("policy")
@@ -241,7 +275,7 @@ class Hadar(Policy):
         demand = TypedDemand.of(view)
         # The speed is 0 on a type that a job cannot use. Its utility becomes 1 / ∞ = 0.
         with np.errstate(divide="ignore"):
-            utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
+            utilities = 1 / (demand.ages[:, None] + demand.steps_left[:, None] / demand.speeds)
         queue = GangQueue(utilities, demand.widths, demand.gpus, held_types(view, demand))
         prices = Prices(queue.utilities_per_gpu, demand.gpus, self.eta)
         bids = {demand.jobs[job]: bid for job, bid in beam_search(queue, prices, self.most_ways).items()}
@@ -251,7 +285,8 @@ class Hadar(Policy):
         utility_of: dict[JobId, float] = {}
         for job, on_types in zip(demand.jobs, queue.utilities_per_gpu, strict=True):
             gpu_type = types[job]
-            utility_of[job] = float(on_types.max() if gpu_type is None else on_types[gpu_type])
+            utility = on_types.max() if gpu_type is None else on_types[gpu_type]
+            utility_of[job] = float(utility)
         served = [job for job, gpu_type in types.items() if gpu_type is not None]
         lowest = min(served, key=utility_of.__getitem__, default=None)
         usable_gpus = dict(zip(demand.jobs, (utilities > 0) @ demand.gpus, strict=True))
@@ -262,11 +297,11 @@ class Hadar(Policy):
 
         def reason(job: JobId) -> Reason:
             bid = bids[job]
-            told = _reason_of_bid(bid, positions[job])
-            numbers = dict(told.numbers)
+            reason_alone = _reason_of_bid(bid, positions[job])
+            numbers = dict(reason_alone.numbers)
             if bid.gpu_type is not None and len(demand.types) > 1:
-                numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.left
-            if told.kind is GANG_DOES_NOT_FIT:
+                numbers[f"left_type {demand.types[bid.gpu_type]}"] = bid.gpus_left
+            if reason_alone.kind is GANG_DOES_NOT_FIT:
                 numbers["utility_per_gpu"] = utility_of[job]
                 if not usable_gpus[job]:
                     numbers["gpus_up"] = 0.0
@@ -278,60 +313,12 @@ class Hadar(Policy):
                     numbers["waiting_utility_per_gpu"] = float(rivals[rival])
                     numbers["waiting_gpus"] = float(demand.widths[rival])
                     return Reason(WORTH_ITS_PRICE, numbers, (demand.jobs[rival],))
-            if told.kind is not PASSED_OVER or lowest is None:
-                return told._replace(numbers=numbers)
-            numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
-            return Reason(PASSED_OVER, numbers, (lowest,))
+            if reason_alone.kind is PASSED_OVER and lowest is not None:
+                numbers |= {"utility_per_gpu": utility_of[job], "least_utility_per_gpu": utility_of[lowest]}
+                return Reason(PASSED_OVER, numbers, (lowest,))
+            return reason_alone._replace(numbers=numbers)
 
         return typed_decision(view, demand, types, reason)
-
-
-def is_priced_out(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether another job holds GPUs, which raises the price."""
-    return any(gpus > 0 for name, gpus in seen.held.items() if name != job.job_id)
-
-
-_WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_needed:GPU}"
-
-WORTH_ITS_PRICE = ReasonKind(
-    "worth-its-price",
-    f"{_WORTH}[left_type? on type {{left_type:label}}], so the policy gives it [gpus_needed=1?this GPU|these GPUs]."
-    "[ Its utility for each GPU is {utility_per_gpu:per hour} per hour.][ The GPUs go to the jobs with the largest sum "
-    "of utility less price. Of the waiting jobs, {first} has the largest utility for each GPU[left_type? of this "
-    "type], {waiting_utility_per_gpu:per hour} per hour, and needs {waiting_gpus:GPU}.]",
-    {**GANG_UNITS, "utility_per_gpu": "1/s", "waiting_utility_per_gpu": "1/s", "waiting_gpus": "GPUs"},
-    "The utility of a job exceeds the price of its GPUs.",
-)
-NOT_WORTH_ITS_PRICE = ReasonKind(
-    "not-worth-its-price",
-    f"{_WORTH}, so the job waits for lower prices.",
-    GANG_UNITS,
-    "The utility of a job is below the price of its GPUs.",
-    excuses_waiting=is_priced_out,
-)
-PASSED_OVER = ReasonKind(
-    "passed-over",
-    f"{_WORTH}. The GPUs go to the jobs with the largest sum of utility less price, and this sum is not larger with "
-    "this job.[ Its utility for each GPU is {utility_per_gpu:per hour} per hour. The least such utility of a job that "
-    "gets GPUs is {least_utility_per_gpu:per hour} per hour, of {first}.]",
-    {**GANG_UNITS, "utility_per_gpu": "1/s", "least_utility_per_gpu": "1/s"},
-    "The utility of a job exceeds the price of its GPUs, but other jobs gain more.",
-    excuses_waiting=is_priced_out,
-)
-
-
-def _reason_of_bid(bid: GangBid, position: int) -> Reason:
-    """Return the reason for a bid."""
-    if not bid.worth:
-        numbers = {"position": position, "utility": 1, "gpus_needed": bid.needed, "gpus_left": bid.left}
-        return Reason(GANG_DOES_NOT_FIT, numbers)
-    if bid.gpu_type is not None:
-        kind = WORTH_ITS_PRICE
-    elif bid.worth > 1:
-        kind = PASSED_OVER
-    else:
-        kind = NOT_WORTH_ITS_PRICE
-    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
 Group = frozenset[int]  # indices of the types that the jobs of the group can use
@@ -344,6 +331,14 @@ class Outcome(NamedTuple):
     numbers: Mapping[str, float]  # the numbers of the reason
 
 
+class FailedTurn(NamedTuple):
+    """A first turn in which a job got no GPUs."""
+
+    job: int
+    group: Group
+    numbers: dict[str, float]  # the numbers of the reason
+
+
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
     """Return the types that each group uses first, in order of the GPUs that the group can use, the fewest first.
 
@@ -351,7 +346,7 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
     has more jobs for each GPU of its own types. `queues` is the number of jobs of each group, and `gpus` the number of
     GPUs of each type.
     """
-    own_types = dict[Group, Group]()
+    own_types: dict[Group, Group] = {}
 
     def supply(group: Group) -> float:
         return sum(gpus[gpu_type] for gpu_type in group)
@@ -367,13 +362,77 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
         own_types[group] = unowned & group
         unowned -= group
     # The group with the most GPUs takes first, from the groups with the next fewer GPUs first.
-    for index, more in reversed(list(enumerate(scarcest_first))):
-        for fewer in reversed(scarcest_first[:index]):
-            overlap = own_types[fewer] & more
-            if overlap and pressure(more) > pressure(fewer):
-                own_types[fewer] -= overlap
-                own_types[more] |= overlap
+    for index in reversed(range(len(scarcest_first))):
+        taking = scarcest_first[index]
+        for giving in reversed(scarcest_first[:index]):
+            overlap = own_types[giving] & taking
+            if overlap and pressure(taking) > pressure(giving):
+                own_types[giving] -= overlap
+                own_types[taking] |= overlap
     return own_types
+
+
+def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
+    """Yield the index and the result of each job: of its turn in its group, or else of a second turn without GPUs.
+
+    In the first turn a job may use the own types of its group, in the second turn all types of the group. `held` is the
+    index of the present type of each job, which the job keeps if possible.
+    """
+    # True GPU time left on the fastest type of each job [GPU s].
+    service = demand.widths * demand.steps_left / demand.speeds.max(axis=1, initial=0.0)
+    order = [sort_key(value) for value in service.tolist()]
+    groups = defaultdict[Group, list[int]](list)
+    for job in np.argsort(order, kind="stable").tolist():
+        usable_types = frozenset(np.flatnonzero(demand.speeds[job]).tolist())
+        groups[usable_types].append(job)
+    free = demand.gpus.copy()
+    without_gpus: list[FailedTurn] = []
+    group_sizes = {group: len(jobs) for group, jobs in groups.items()}
+    for group, own_types in owned_types(group_sizes, demand.gpus.tolist()).items():
+        for position, job in enumerate(groups[group], start=1):
+            numbers = {
+                "position": position,
+                "remaining_service": float(service[job]),
+                "group_jobs": len(groups[group]),
+                "group_gpus": float(demand.gpus[list(group)].sum()),
+                "gpus_needed": float(demand.widths[job]),
+                "group_types": float(len(group)),
+            }
+            if not numbers["group_gpus"]:
+                numbers["gpus_up"] = 0.0
+            outcome = _take_type(demand, job, held[job], own_types, free, numbers)
+            if outcome.gpu_type is None:
+                without_gpus.append(FailedTurn(job, group, numbers))
+            else:
+                yield job, outcome
+    # The second turns are in one queue of all groups. Groups no longer protect their types.
+    without_gpus.sort(key=lambda turn: order[turn.job])
+    for job, group, numbers in without_gpus:
+        yield job, _take_type(demand, job, held[job], group, free, numbers)
+
+
+def _take_type(
+    demand: TypedDemand, job: int, held: int | None, allowed: Group, free: Array, numbers: dict[str, float]
+) -> Outcome:
+    """Take GPUs for a job: of its present type, or else of the fastest allowed type with room.
+
+    `held` is the index of the present type, and `free` the free GPUs of each type.
+    """
+    with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
+    best = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
+    # The type that the reason names: if no type has room, the one that comes closest.
+    named_type = best
+    if best is None:
+        named_type = max(allowed, key=free.__getitem__, default=None)
+    gpus_left = 0.0
+    if named_type is not None:
+        gpus_left = float(free[named_type])
+    numbers = {**numbers, "gpus_left": gpus_left}
+    if named_type is not None and len(demand.types) > 1:
+        numbers[f"left_type {demand.types[named_type]}"] = gpus_left
+    if best is not None:
+        free[best] -= demand.widths[job]
+    return Outcome(best, numbers)
 
 
 @dataclass(frozen=True)
@@ -393,61 +452,7 @@ class Venn(Policy):
         types = {job: outcome.gpu_type for job, outcome in outcome_of.items()}
 
         def reason(job: JobId) -> Reason:
-            return Reason(GANG_DOES_NOT_FIT if types[job] is None else GANG_FITS, outcome_of[job].numbers)
+            kind = GANG_DOES_NOT_FIT if types[job] is None else GANG_FITS
+            return Reason(kind, outcome_of[job].numbers)
 
         return typed_decision(view, demand, types, reason)
-
-
-def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Yield the index and the result of each job: of its turn in its group, or else of a second turn without GPUs.
-
-    In the first turn a job may use the own types of its group, in the second turn all types of the group. `held` is the
-    index of the present type of each job, which the job keeps if possible.
-    """
-    service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
-    order = [sort_key(value) for value in service.tolist()]
-    groups = defaultdict[Group, list[int]](list)
-    for job in np.argsort(order, kind="stable").tolist():
-        groups[frozenset(np.flatnonzero(demand.speeds[job]).tolist())].append(job)
-    free = demand.gpus.copy()
-    without_gpus = list[tuple[int, Group, dict[str, float]]]()
-    group_sizes = {group: len(jobs) for group, jobs in groups.items()}
-    for group, own_types in owned_types(group_sizes, demand.gpus.tolist()).items():
-        for position, job in enumerate(groups[group], start=1):
-            numbers = {
-                "position": position,
-                "remaining_service": float(service[job]),
-                "group_jobs": len(groups[group]),
-                "group_gpus": float(demand.gpus[list(group)].sum()),
-                "gpus_needed": float(demand.widths[job]),
-                "group_types": float(len(group)),
-            }
-            if not numbers["group_gpus"]:
-                numbers["gpus_up"] = 0.0
-            outcome = _take_type(demand, job, held[job], own_types, free, numbers)
-            if outcome.gpu_type is None:
-                without_gpus.append((job, group, numbers))
-            else:
-                yield job, outcome
-    without_gpus.sort(key=lambda waiting: order[waiting[0]])
-    for job, group, numbers in without_gpus:
-        yield job, _take_type(demand, job, held[job], group, free, numbers)
-
-
-def _take_type(
-    demand: TypedDemand, job: int, held: int | None, allowed: Group, free: Array, numbers: dict[str, float]
-) -> Outcome:
-    """Take GPUs for a job: of its present type, or else of the fastest allowed type with room.
-
-    `held` is the index of the present type, and `free` the free GPUs of each type.
-    """
-    with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
-    best = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
-    shown = max(allowed, key=free.__getitem__, default=None) if best is None else best
-    left = 0.0 if shown is None else float(free[shown])
-    numbers = {**numbers, "gpus_left": left}
-    if shown is not None and len(demand.types) > 1:
-        numbers[f"left_type {demand.types[shown]}"] = left
-    if best is not None:
-        free[best] -= demand.widths[job]
-    return Outcome(best, numbers)

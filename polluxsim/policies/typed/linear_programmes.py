@@ -1,7 +1,15 @@
 """The linear programmes of shares: jobs and GPU types as arrays, and the centre of all optima.
 
-Optima are not unique, and the choice among them determines the schedule. The published numbers come from an
-interior-point solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
+`TypedDemand` contains what the rules of `polluxsim.policies.typed.rules` know of jobs and types. `Solver` has a method
+for each kind of programme that a rule needs. The variables are the shares of jobs on the types where they can run.
+
+Invariants: all shares of a job are at least 0, and at most 1 in sum. The jobs on a type need at most its GPUs.
+
+Trap: optima are not unique, and the choice among them determines the schedule. The published numbers come from an
+interior-point solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it. The
+centre needs an interior, so all programmes are relaxed by `NEARLY_OPTIMAL`.
+
+Source: Narayanan et al., "Gavel" (OSDI '20), §4.
 """
 
 from __future__ import annotations
@@ -23,6 +31,17 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
 
+SOLVERS = ("centre", "vertex")
+NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
+
+EXACT_UNIT = 2.0**40
+"""Number of units in 1 to which the solver's ratios are rounded."""
+
+# Newton's method ends after this number of steps, or if the decrement is this small.
+MOST_STEPS = 200
+SMALL_DECREMENT = 1e-9
+
+
 class TypedDemand(NamedTuple):
     """Jobs in order of submission, and GPU types, as arrays. A job that can run on no type now is left out."""
 
@@ -34,34 +53,44 @@ class TypedDemand(NamedTuple):
     widths: Array  # GPUs of each gang, shape (jobs,)
     gpus: Array  # GPUs of each type, shape (types,)
     prices: Array  # rent of a GPU of each type, 0 if unknown, shape (types,) [$/h]
-    left: Array  # remaining optimiser steps of each job at its present batch size, shape (jobs,)
+    steps_left: Array  # remaining optimiser steps of each job at its present batch size, shape (jobs,)
     ages: Array  # time since submission of each job, shape (jobs,) [s]
 
     @classmethod
     def of(cls, view: ClusterView) -> TypedDemand:
         """Return the demand of the jobs in a view."""
         gpus = gpus_by_type(view)
-        rows = list(zip(view.jobs, zip(*(speeds_on(view, name) for name in gpus), strict=True), strict=True))
-        jobs = [job for job, row in rows if any(row)]
-        usable_rows = [row for _, row in rows if any(row)]
-        fastest = [max(zip(row, gpus, strict=True))[1] for row in usable_rows]
-        steps = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
+        speeds_by_type = [speeds_on(view, gpu_type) for gpu_type in gpus]
+        jobs: list[JobView] = []
+        rows: list[tuple[float, ...]] = []  # speeds of each of these jobs on all types
+        steps: list[float] = []
+        for job, speeds in zip(view.jobs, zip(*speeds_by_type, strict=True), strict=True):
+            if any(speeds):
+                # Of equally fast types the last by name.
+                _, fastest_type = max(zip(speeds, gpus, strict=True))
+                jobs.append(job)
+                rows.append(speeds)
+                steps.append(steps_left(view, job, fastest_type))
         return cls(
-            [job.job_id for job in jobs],
-            list(gpus),
-            np.array(usable_rows).reshape(len(jobs), len(gpus)),
-            np.array([float(job.num_replicas) for job in jobs]),
-            np.array([float(count) for count in gpus.values()]),
-            np.array([float(gpu.price) for gpu in view.types.values()]),
-            np.array(steps),
-            np.array([view.time - job.submit_time for job in jobs]),
+            jobs=[job.job_id for job in jobs],
+            types=list(gpus),
+            # Without jobs, the array still needs a column for each type.
+            speeds=np.array(rows).reshape(len(jobs), len(gpus)),
+            widths=np.array([float(job.num_replicas) for job in jobs]),
+            gpus=np.array([float(count) for count in gpus.values()]),
+            prices=np.array([float(gpu.price) for gpu in view.types.values()]),
+            steps_left=np.array(steps),
+            ages=np.array([view.time - job.submit_time for job in jobs]),
         )
 
     def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
-        """Return shares, of shape (jobs, types), by name."""
+        """Return shares, of shape (jobs, types), by name, rounded to 9 digits."""
         # Shares of equal jobs differ in the last digits of the solver.
         rows = np.round(np.clip(shares, 0.0, 1.0), 9).tolist()
-        return {job: dict(zip(self.types, row, strict=True)) for job, row in zip(self.jobs, rows, strict=True)}
+        by_name: dict[JobId, dict[str, float]] = {}
+        for job, row in zip(self.jobs, rows, strict=True):
+            by_name[job] = dict(zip(self.types, row, strict=True))
+        return by_name
 
 
 def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
@@ -73,7 +102,11 @@ def speeds_on(view: ClusterView, gpu_type: str) -> list[float]:
     """Return the true speed of each job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
     num_gpus = view.gpus_of(gpu_type)
     node_size = _node_size(view, gpu_type)
-    return [_speed(job, gpu_type, node_size) if job.num_replicas <= num_gpus else 0.0 for job in view.jobs]
+    speeds: list[float] = []
+    for job in view.jobs:
+        has_enough_gpus = job.num_replicas <= num_gpus
+        speeds.append(_speed(job, gpu_type, node_size) if has_enough_gpus else 0.0)
+    return speeds
 
 
 def _speed(job: JobView, gpu_type: str, node_size: int) -> float:
@@ -82,8 +115,9 @@ def _speed(job: JobView, gpu_type: str, node_size: int) -> float:
         return 0.0
     try:
         oracle = job.oracle.on(gpu_type)
-        return 1 / oracle.optimiser_step_time(packed(job.num_replicas, node_size), _batch_choice(job, oracle))
-    except ProfileRangeError:
+        shape = packed(job.num_replicas, node_size)
+        return 1 / oracle.optimiser_step_time(shape, _batch_choice(job, oracle))
+    except ProfileRangeError:  # the profile does not know this number of GPUs, or the batch does not fit in memory
         return 0.0
 
 
@@ -101,23 +135,14 @@ def _batch_choice(job: JobView, oracle: Oracle) -> BatchChoice:
     A job with a plan has the batch size of its plan, also on a type on which this batch size does not fit. Its speed
     there is 0, as in Gavel's simulator, although the job could train with a smaller batch.
     """
-    return (oracle if job.plan is None else job.oracle).batch_choice
+    if job.plan is None:
+        return oracle.batch_choice
+    return job.oracle.batch_choice
 
 
 def _node_size(view: ClusterView, gpu_type: str) -> int:
     """Return the GPUs of the largest node of a type, or of any type if all nodes of this type are down."""
     return max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type)) or view.node_size
-
-
-SOLVERS = ("centre", "vertex")
-NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
-
-EXACT_UNIT = 2.0**40
-"""Number of units in 1 to which the solver's ratios are rounded."""
-
-# Newton's method ends after this number of steps, or if the decrement is this small.
-MOST_STEPS = 200
-SMALL_DECREMENT = 1e-9
 
 
 class Polytope(NamedTuple):
@@ -158,18 +183,22 @@ class Solver:
         """
         scale = float(rows.max())
         rises = np.where(is_full, 0.0, 1.0)
+        # The last variable is the common value, which the value of each job that is not full must reach.
         of_jobs = np.hstack([-self._of_jobs(_exact(rows / scale)), rises[:, None]])
-        base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
         limits = np.where(is_full, -_exact(levels / scale) * (1 - NEARLY_OPTIMAL), 0.0)
-        solution = _solved(
-            np.append(np.zeros(len(self._jobs)), -1.0), Polytope(base, self._base.limits).within(of_jobs, limits)
-        )
-        prices = np.asarray(solution.ineqlin.marginals)[len(base) :]
-        return float(solution.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
+        base_rows = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
+        allowed = Polytope(base_rows, self._base.limits).within(of_jobs, limits)
+        costs = np.append(np.zeros(len(self._jobs)), -1.0)  # HiGHS minimises
+        solution = _solved(costs, allowed)
+        prices_of_jobs = np.asarray(solution.ineqlin.marginals)[len(base_rows) :]
+        # The marginal of a limit that costs something is negative. Smaller values are rounding errors.
+        limits_the_value = (prices_of_jobs < -NEARLY_OPTIMAL) & ~is_full
+        return float(solution.x[-1]) * scale, limits_the_value
 
     def greatest_least(self, rows: Array) -> Array:
         """Return shares with the largest minimum of Σ rows·x over all jobs."""
-        return self.with_at_least(rows, np.full(len(rows), self.least(rows) * (1 - NEARLY_OPTIMAL)))
+        nearly_best = self.least(rows) * (1 - NEARLY_OPTIMAL)
+        return self.with_at_least(rows, np.full(len(rows), nearly_best))
 
     def greatest_sum(self, rows: Array) -> Array:
         """Return shares with the largest sum of Σ rows·x over all jobs."""
@@ -182,14 +211,18 @@ class Solver:
 
     def with_at_least(self, rows: Array, needs: Array) -> Array:
         """Return shares at which Σ rows·x of each job is at least its need, shape (jobs,); this must be possible."""
+        # Each job has its own scale here, because the rows of jobs are not compared with each other.
         scale = rows.max(axis=1)
-        optima = self._base.within(-self._of_jobs(_exact(rows / scale[:, None])), -_exact(needs / scale))
-        return self._middle(optima, _optimum(np.zeros(len(self._jobs)), optima))
+        values = self._of_jobs(_exact(rows / scale[:, None]))
+        optima = self._base.within(-values, -_exact(needs / scale))
+        any_point = _optimum(np.zeros(len(self._jobs)), optima)
+        return self._middle(optima, any_point)
 
     def _middle(self, optima: Polytope, corner: Array) -> Array:
         """Return the shares at a corner, or in the centre, of the optima; shape (jobs, types)."""
+        point = corner if self._method == "vertex" else centre(optima, corner)
         shares = np.zeros_like(self._demand.speeds)
-        shares[self._jobs, self._types] = corner if self._method == "vertex" else centre(optima, corner)
+        shares[self._jobs, self._types] = point
         return shares
 
     def _constraints(self) -> Polytope:
@@ -198,11 +231,12 @@ class Solver:
         count = len(self._jobs)
         of_types = np.zeros((len(demand.types), count))
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
-        once = self._of_jobs(np.ones_like(demand.speeds))
-        limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
+        sums_of_jobs = self._of_jobs(np.ones_like(demand.speeds))
         # No job can run on a type whose nodes are all down. The row of such a type is 0, and must stay 0.
         gpus = np.maximum(demand.gpus, 1.0)
-        return Polytope(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
+        rows = np.vstack([-np.eye(count), sums_of_jobs, of_types / gpus[:, None]])
+        limits = np.concatenate([np.zeros(count), np.ones(len(sums_of_jobs)), np.ones(len(of_types))])
+        return Polytope(rows, limits)
 
     def _of_jobs(self, rows: Array) -> Array:
         """Return Σ rows·x of each job as rows over the variables, shape (jobs, variables)."""
@@ -239,12 +273,14 @@ def centre(polytope: Polytope, corner: Array) -> Array:
     the largest ball. A step is damped while the decrement exceeds 1/4.
     """
     rows, limits = polytope
+    # The last variable is the radius of a ball around the point: each constraint must hold at this distance, too.
     lengths = np.linalg.norm(rows, axis=1)
     ball = Polytope(np.hstack([rows, lengths[:, None]]), limits)
-    optimum = _optimum(np.append(np.zeros(len(corner)), -1.0), ball)
-    point = optimum[:-1]
-    radius = float(optimum[-1])
-    if radius <= 0 or not (limits - rows @ point > 0).all():
+    largest_ball = _optimum(np.append(np.zeros(len(corner)), -1.0), ball)
+    point = largest_ball[:-1]
+    radius = float(largest_ball[-1])
+    is_inside = bool((limits - rows @ point > 0).all())
+    if radius <= 0 or not is_inside:
         return corner
     for _ in range(MOST_STEPS):
         inverse = 1 / (limits - rows @ point)
@@ -252,7 +288,9 @@ def centre(polytope: Polytope, corner: Array) -> Array:
         scaled = rows * inverse[:, None]
         step = np.linalg.solve(scaled.T @ scaled, -gradient)
         decrement = sqrt(max(-float(gradient @ step), 0.0))
-        point = point + step / (1 + decrement if decrement > 0.25 else 1)
+        # Near the centre, only whole steps converge quadratically. Far from it, they may leave the polytope.
+        damping = 1 + decrement if decrement > 0.25 else 1
+        point = point + step / damping
         if decrement < SMALL_DECREMENT:
             break
     return point

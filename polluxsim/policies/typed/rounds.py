@@ -1,4 +1,18 @@
-"""Rounds in which jobs get their shares of time: the job that has received the least of its share goes first."""
+"""Rounds in which jobs get their shares of time: the job that has received the least of its share goes first.
+
+A rule of `polluxsim.policies.typed.rules` decides the shares. `RoundsOfShares` decides which jobs run in this round,
+and on which GPU type. The order of events in a round is:
+
+1. The times that jobs have had are brought up to date, and new jobs get accounts.
+2. If jobs or nodes have changed, and the last computation is old enough, the rule computes shares anew.
+3. Each GPU type has a queue of all jobs, by share over time had. Types take turns, and gangs take what is left.
+
+Invariants: a job runs on one type at a time, on all GPUs that its user requests or on none.
+
+Trap: a job has an account for each type. What it has had on one type does not change its place on another one.
+
+Source: Narayanan et al., "Gavel" (OSDI '20), §5.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +28,19 @@ from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, ReasonKind, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gang_places import none_up
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.tools.reason_kinds import BEHIND_HEAD_OF_LINE, GANG_DOES_NOT_FIT, GANG_FITS
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speeds_on
+from polluxsim.policies.typed.reason_kinds import AWAITS_SHARES
 from polluxsim.policies.typed.rules import Rule
 
 Pair = tuple[JobId, str]  # a job and a GPU type
+
+LEAST_TIME_HAD = 1e-9  # time that a job counts as having had at least, so that a share can be divided by it [s]
 
 
 class Turn(NamedTuple):
@@ -31,21 +48,12 @@ class Turn(NamedTuple):
 
     gpu_type: str
     position: int  # position of the job in the queue, from 1
-    left: int  # GPUs of the type that were left for the job, or for `head`; 0 if the job cannot use the type
+    gpus_left: int  # GPUs of the type that were left for the job, or for `head`; 0 if the job cannot use the type
     can_use: bool  # whether the job can use the type
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
     time_had: float  # time that the job has had on the type since shares were computed [s]
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
-
-
-AWAITS_SHARES = ReasonKind(
-    "awaits-shares",
-    "The job arrived after the policy last computed the shares of the time. It gets a share when the policy computes "
-    "them again, at {shares_due:clock} or later.",
-    {"shares_due": "s"},
-    "A new job waits until shares are computed again.",
-)
 
 
 @takes_settings("policy")
@@ -95,20 +103,14 @@ class RoundsOfShares(Policy):
         self._take_note(view)
         if self._is_stale and view.has_come(self._reset + self.reset_interval):
             self._compute(view)
-        types = list(gpus_by_type(view))
-        if self.shares.agnostic and len(types) > 1:
-            rng.shuffle(types)
-        elif len(types) > 1:
-            speeds = [(job.speeds, max(job.speeds.values(), default=1.0)) for job in view.jobs]
-            types.sort(
-                key=lambda name: (
-                    -sort_key(sum(speeds_of_job.get(name, 0.0) / fastest for speeds_of_job, fastest in speeds))
-                )
-            )
+        types = self._ordered_types(view, rng)
         turns = self._all_turns(view, types)
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
+        # Only jobs with GPUs: the gang of a newcomer may stay idle.
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
-        holders: dict[JobId, tuple[JobView, Pair]] = {job: (taken[job], (job, name)) for job, name in running.items()}
+        holders: dict[JobId, tuple[JobView, Pair]] = {}
+        for job_id, gpu_type in running.items():
+            holders[job_id] = (taken[job_id], (job_id, gpu_type))
         self._time.hold(view.time, holders, view.delay_of)
         jobs = {job.job_id: job for job in view.jobs}
         placements = place_gangs(view, running, taken)
@@ -117,23 +119,43 @@ class RoundsOfShares(Policy):
             explain=lambda asked: {job: self._reason(view, turns[job], jobs[job], len(types)) for job in asked},
         )
 
+    def _ordered_types(self, view: ClusterView, rng: np.random.Generator) -> list[str]:
+        """Return the GPU types in the order of their turns: by mean speed, or at random if the rule ignores types."""
+        types = list(gpus_by_type(view))
+        if len(types) == 1:
+            return types
+        if self.shares.agnostic:
+            rng.shuffle(types)
+            return types
+        fastest_speeds = [max(job.speeds.values(), default=1.0) for job in view.jobs]
+
+        def speed_of(gpu_type: str) -> float:
+            """Return the sum over jobs of the speed on a type, each relative to the job's fastest type."""
+            return sum(
+                job.speeds.get(gpu_type, 0.0) / fastest for job, fastest in zip(view.jobs, fastest_speeds, strict=True)
+            )
+
+        types.sort(key=lambda gpu_type: -sort_key(speed_of(gpu_type)))
+        return types
+
     def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
         """Return the turn of each job: the one in which it gets GPUs, or the one on the first type that it can use."""
         taken: dict[JobId, Turn] = {}
         while True:
             turns = dict(taken)
-            before = len(taken)
-            for name in types:
-                turns |= {
-                    job: turn
-                    for job, turn in self._turns(view, name, taken)
-                    if job not in turns
-                    or (turn.is_taken and job not in taken)
-                    or (turn.can_use and not turns[job].can_use)
-                }
+            taken_before = len(taken)
+            for gpu_type in types:
+                for job, turn in self._turns(view, gpu_type, taken):
+                    if job not in turns:
+                        turns[job] = turn
+                        continue
+                    gets_gpus = turn.is_taken and job not in taken
+                    is_first_usable = turn.can_use and not turns[job].can_use
+                    if gets_gpus or is_first_usable:
+                        turns[job] = turn
                 taken = {job: turn for job, turn in turns.items() if turn.is_taken}
             # A job that blocked other jobs on one type may have got GPUs of a later type. Then the other jobs move up.
-            if self.overtaking or len(types) == 1 or len(taken) == before:
+            if self.overtaking or len(types) == 1 or len(taken) == taken_before:
                 return turns
 
     def _stays_idle(self, job: JobId) -> bool:
@@ -145,53 +167,76 @@ class RoundsOfShares(Policy):
         self._time.settle(view)
         if view.changes.jobs_or_nodes:
             self._is_stale = True
-        pairs = [(job.job_id, name) for job in view.jobs for name in gpus_by_type(view)]
+        types = list(gpus_by_type(view))
+        pairs: list[Pair] = []
+        for job in view.jobs:
+            pairs += [(job.job_id, gpu_type) for gpu_type in types]
         self._time.keep(pairs)
         for pair in pairs:
             if pair not in self._deficit:
+                # Half a round, as published: a time of 0 would put all new jobs first, whatever their shares are.
                 self._time.set_balance(pair, view.round_interval / 2, view.time)
         self._deficit = {pair: self._deficit.get(pair, 0.0) for pair in pairs}
 
     def _compute(self, view: ClusterView) -> None:
         """Compute shares, and carry over the time that jobs lack."""
-        half = view.round_interval / 2
-        elapsed = view.time - self._reset if self._time_shares else 0.0
-        for job, name in self._deficit:
-            due = self._time_shares.get(job, {}).get(name, 0.0) * elapsed
-            self._deficit[job, name] += due - (self._time.balance((job, name), view.time) - half)
-            self._time.set_balance((job, name), half, view.time)
+        half_round = view.round_interval / 2  # every account begins with it
+        elapsed = 0.0
+        if self._time_shares:
+            elapsed = view.time - self._reset
+        for job, gpu_type in self._deficit:
+            pair = (job, gpu_type)
+            time_due = self._time_shares.get(job, {}).get(gpu_type, 0.0) * elapsed
+            time_had = self._time.balance(pair, view.time) - half_round
+            self._deficit[pair] += time_due - time_had
+            self._time.set_balance(pair, half_round, view.time)
         self._time_shares = self.shares.shares(view, self.solver)
         self._reset = view.time
         self._is_stale = False
 
-    def _turns(self, view: ClusterView, name: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
-        """Yield the turns of the jobs in the queue of a type."""
-        jobs_of_type = {job for job, turn in taken.items() if turn.gpu_type == name}
-        gpus_left = gpus_by_type(view)[name] - sum(job.num_replicas for job in view.jobs if job.job_id in jobs_of_type)
+    def _turns(self, view: ClusterView, gpu_type: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
+        """Yield the turns of the jobs in the queue of a type. `taken` contains the turns of jobs that have GPUs."""
+        gpus_left = gpus_by_type(view)[gpu_type]
+        for job in view.jobs:
+            if job.job_id in taken and taken[job.job_id].gpu_type == gpu_type:
+                gpus_left -= job.num_replicas
+        speeds: dict[JobId, float] = {}
+        times_had: dict[JobId, float] = {}
+        for job, speed in zip(view.jobs, speeds_on(view, gpu_type), strict=True):
+            speeds[job.job_id] = speed
+            times_had[job.job_id] = self._time.balance((job.job_id, gpu_type), view.time)
+        queue = sorted(view.jobs, key=lambda job: self._rank(view, (job.job_id, gpu_type), speeds[job.job_id]))
         ahead: list[JobId] = []
-        head: JobView | None = None
-        speeds = dict(zip((job.job_id for job in view.jobs), speeds_on(view, name), strict=True))
-        times = {job.job_id: self._time.balance((job.job_id, name), view.time) for job in view.jobs}
-        queue = sorted(view.jobs, key=lambda job: self._rank(view, (job.job_id, name), speeds[job.job_id]))
+        head: JobView | None = None  # from this job on, no job gets GPUs
         for position, job in enumerate(queue, start=1):
-            is_elsewhere = job.job_id in taken
+            has_gpus = job.job_id in taken
             can_use = speeds[job.job_id] > 0
-            is_taken = not is_elsewhere and head is None and can_use and job.num_replicas <= gpus_left
-            nearest = tuple(ahead[: -NEAREST - 1 : -1])
-            room = gpus_left if can_use or head is not None else 0
-            yield job.job_id, Turn(name, position, room, can_use, is_taken, nearest, times[job.job_id], head)
+            may_take = can_use and not has_gpus and head is None
+            is_taken = may_take and job.num_replicas <= gpus_left
+            is_behind_head = head is not None
+            turn = Turn(
+                gpu_type,
+                position,
+                gpus_left=gpus_left if can_use or is_behind_head else 0,
+                can_use=can_use,
+                is_taken=is_taken,
+                ahead=tuple(ahead[: -NEAREST - 1 : -1]),  # the nearest first
+                time_had=times_had[job.job_id],
+                head=head,
+            )
+            yield job.job_id, turn
             if is_taken:
                 gpus_left -= job.num_replicas
                 ahead.append(job.job_id)
-            if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
+            elif may_take and not self.overtaking:
                 head = job
 
     def _rank(self, view: ClusterView, pair: Pair, speed: float) -> tuple[float, float, float]:
         """Return the sort key of a job in the queue of a type, on which it has a speed [steps/s]."""
-        job, name = pair
-        share = self._time_shares.get(job, {}).get(name, 0.0)
-        time = self._time.balance(pair, view.time)
-        priority = share / max(time, 1e-9) if speed > 0 else 0.0
+        job, gpu_type = pair
+        share = self._time_shares.get(job, {}).get(gpu_type, 0.0)
+        time_had = self._time.balance(pair, view.time)
+        priority = share / max(time_had, LEAST_TIME_HAD) if speed > 0 else 0.0
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
     def _reason(self, view: ClusterView, turn: Turn, job: JobView, num_types: int) -> Reason:
@@ -201,7 +246,7 @@ class RoundsOfShares(Policy):
         numbers: dict[str, float] = {
             "position": turn.position,
             "gpus_needed": job.num_replicas,
-            "gpus_left": turn.left,
+            "gpus_left": turn.gpus_left,
             **none_up(view, turn.head or job),
         }
         if job.job_id in self._time_shares:
@@ -215,10 +260,11 @@ class RoundsOfShares(Policy):
         else:
             numbers["shares_due"] = self._reset + self.reset_interval
         if num_types > 1:
-            numbers[f"queue_type {turn.gpu_type}"] = turn.left
+            numbers[f"queue_type {turn.gpu_type}"] = turn.gpus_left
             numbers["other_types"] = len(job.speeds.keys() - {turn.gpu_type})
         if turn.head is not None:
             numbers["head_gpus_needed"] = turn.head.num_replicas
             return Reason(BEHIND_HEAD_OF_LINE, numbers, (turn.head.job_id,))
-        kind = GANG_FITS if turn.is_taken else GANG_DOES_NOT_FIT
-        return Reason(kind, numbers, () if turn.is_taken else turn.ahead)
+        if turn.is_taken:
+            return Reason(GANG_FITS, numbers)
+        return Reason(GANG_DOES_NOT_FIT, numbers, turn.ahead)

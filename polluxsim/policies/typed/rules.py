@@ -1,11 +1,23 @@
-"""Shares of time by the rules of papers: each rule is a pure function of jobs and GPU types."""
+"""Shares of time by the rules of papers: each rule computes them from the jobs and the GPU types.
+
+A share is the part of the time that a job shall have all of its GPUs on a type. `RoundsOfShares` gives jobs this part
+in rounds. A rule is a function of a `TypedDemand`; `FinishTimeFairness` and `AlloX` also remember their last shares.
+
+Invariants: the shares of a job are at most 1 in sum, and those on a type never need more GPUs than are up. The arrays
+have shape (jobs, types). A share is 0 where a job cannot run, except in the rules that ignore types.
+
+Trap: rules with a state count what happened since they were last asked. A rule belongs to one policy, which asks it
+once for each computation.
+
+Source: Narayanan et al., "Gavel" (OSDI '20), unless a rule states another one.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -34,7 +46,9 @@ class Rule(ABC):
         A job that can run nowhere now has no share. If there are several optima, `solver`, one of `SOLVERS`, chooses.
         """
         demand = TypedDemand.of(view)
-        return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
+        if not demand.jobs:
+            return {}
+        return demand.named(self.of(demand, Solver(demand, solver)))
 
 
 def _at_most_one(shares: Array) -> Array:
@@ -65,8 +79,9 @@ class MaxMin(Rule):
 
 def max_min_rows(demand: TypedDemand, *, agnostic: bool) -> Array:
     """Return the value of a share: GPUs × speed relative to the speed with an equal share, of shape (jobs, types)."""
-    values = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
-    return demand.widths[:, None] * values / (values @ (demand.gpus / float(demand.gpus.sum())))[:, None]
+    speeds = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
+    equal_share = demand.gpus / float(demand.gpus.sum())
+    return demand.widths[:, None] * speeds / (speeds @ equal_share)[:, None]
 
 
 @dataclass(frozen=True)
@@ -90,8 +105,8 @@ class MaxSum(Rule):
         if not self.by_cost:
             return solve.greatest_sum(demand.speeds)
         if not demand.prices.all():
-            free = demand.types[int(demand.prices.argmin())]
-            raise InvalidConfigError(f"policy.shares.by_cost needs a price of every GPU type, {free} has none")
+            without_price = demand.types[int(demand.prices.argmin())]
+            raise InvalidConfigError(f"policy.shares.by_cost needs a price of every GPU type, {without_price} has none")
         return solve.greatest_sum(demand.speeds / demand.prices)
 
 
@@ -115,20 +130,34 @@ class MinMakespan(Rule):
         check("policy.shares.longest", self.longest, Annotated[float, Range(least=self.shortest)])
 
     def of(self, demand: TypedDemand, solve: Solver) -> Array:
-        time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
-        return solve.with_at_least(demand.speeds, demand.left / time)
+        largest_rate = solve.least(demand.speeds / demand.steps_left[:, None])  # all jobs complete after 1 / rate
+        time = self._common_time(1 / largest_rate)
+        return solve.with_at_least(demand.speeds, demand.steps_left / time)
 
-    def _found(self, fastest: float) -> float:
-        """Return the end of the bisection, at least the earliest possible time [s]."""
+    def _common_time(self, earliest: float) -> float:
+        """Return the time that bisection finds: at least the earliest possible one, and at most 5 % later [s].
+
+        The published rule bisects because it does not know the earliest time. Its result is a little later.
+        """
         low = self.shortest
         high = self.longest
-        while high < fastest:
+        while high < earliest:
             low = low * 10
             high = high * 10
         while 1.05 * low < high:
             middle = (low + high) / 2
-            low, high = (low, middle) if middle >= fastest else (middle, high)
+            if middle >= earliest:
+                high = middle
+            else:
+                low = middle
         return high
+
+
+class LastWork(NamedTuple):
+    """What is known of a job since the last computation of its shares."""
+
+    steps_left: float
+    speed_alone: float  # speed on an equal share alone [steps/s]
 
 
 @dataclass
@@ -142,50 +171,57 @@ class FinishTimeFairness(Rule):
 
     # Time that the work of each job so far would have taken alone [s].
     _done_alone: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
-    # Remaining steps of each job, and its speed alone [steps/s], at the last computation.
-    _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
+    _last_work: dict[JobId, LastWork] = field(default_factory=dict, init=False, repr=False)
 
     def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
         present = {job.job_id for job in view.jobs}
         self._done_alone = {job: time for job, time in self._done_alone.items() if job in present}
-        self._before = {job: work for job, work in self._before.items() if job in present}
+        self._last_work = {job: work for job, work in self._last_work.items() if job in present}
         return super().shares(view, solver)
 
     def of(self, demand: TypedDemand, solve: Solver) -> Array:
-        alone = (demand.speeds * isolated(demand)).sum(axis=1)
-        times_alone = self._added_up(demand, alone) + demand.left / alone
+        speeds_alone = (demand.speeds * isolated(demand)).sum(axis=1)
+        times_alone = self._times_done_alone(demand, speeds_alone) + demand.steps_left / speeds_alone
+        # Bisection over ρ: it is too small at `low`, and possible at `high`.
         low = 0.0
         high = 1.0
-        while not self._needs(solve, demand, times_alone, high)[1]:
+        while not self._is_possible(solve, demand, times_alone, high):
             low = high
             high = 2 * high
         while high - low > 1e-4 * high:
             middle = (low + high) / 2
-            low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
+            if self._is_possible(solve, demand, times_alone, middle):
+                high = middle
+            else:
+                low = middle
         # Slightly less than the need, so that the interior is not empty if all jobs have exactly their need.
-        needs = self._needs(solve, demand, times_alone, high)[0] * (1 - NEARLY_OPTIMAL)
+        needs = demand.steps_left / (high * times_alone - demand.ages) * (1 - NEARLY_OPTIMAL)
         return solve.with_at_least(demand.speeds, needs)
 
     @staticmethod
-    def _needs(solve: Solver, demand: TypedDemand, times_alone: Array, rho: float) -> tuple[Array, bool]:
-        """Return the throughput for a fairness of at most ρ [steps/s], and whether all jobs can have it."""
-        times = rho * times_alone - demand.ages
+    def _is_possible(solve: Solver, demand: TypedDemand, times_alone: Array, rho: float) -> bool:
+        """Return whether all jobs can have a fairness of at most ρ."""
+        times = rho * times_alone - demand.ages  # time that each job then has to its end [s]
         if not (times > 0).all():
-            return times, False
-        needs = demand.left / times
-        return needs, solve.least(demand.speeds / needs[:, None]) >= 1
+            return False
+        needs = demand.steps_left / times  # throughput [steps/s]
+        return solve.least(demand.speeds / needs[:, None]) >= 1
 
-    def _added_up(self, demand: TypedDemand, alone: Array) -> Array:
+    def _times_done_alone(self, demand: TypedDemand, speeds_alone: Array) -> Array:
         """Return the time that the work of each job so far would have taken alone [s], shape (jobs,).
 
-        `alone` is the present speed of each job alone, shape (jobs,) [steps/s].
+        `speeds_alone` is the present speed of each job alone, shape (jobs,) [steps/s]. It counts from now on.
         """
-        now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
-        for job, (steps_left, _) in now.items():
-            before, speed = self._before.get(job, (steps_left, 1.0))
+        steps_and_speeds = zip(demand.steps_left.tolist(), speeds_alone.tolist(), strict=True)
+        for job, (steps_left, speed_alone) in zip(demand.jobs, steps_and_speeds, strict=True):
+            time_done = self._done_alone.get(job, 0.0)
+            last = self._last_work.get(job)
+            if last is not None:
+                time_done += (last.steps_left - steps_left) / last.speed_alone
             # Less than 0 if a fork gave the job more work than it has done.
-            self._done_alone[job] = max(self._done_alone.get(job, 0.0) + (before - steps_left) / speed, 0.0)
-        self._before |= now  # a job that can run nowhere now keeps its entry
+            self._done_alone[job] = max(time_done, 0.0)
+            # A job that can run nowhere now is not in the demand, and keeps its entry.
+            self._last_work[job] = LastWork(steps_left, speed_alone)
         return np.array([self._done_alone[job] for job in demand.jobs])
 
 
@@ -236,11 +272,12 @@ class FirstCome(Rule):
         shares = np.zeros_like(demand.speeds)
         free = demand.gpus.copy()
         for job, width in enumerate(demand.widths):
-            speeds = np.where(free >= width, demand.speeds[job], 0.0)
-            if not speeds.any():
+            speeds_with_room = np.where(free >= width, demand.speeds[job], 0.0)
+            if not speeds_with_room.any():
                 break
-            shares[job, speeds.argmax()] = 1.0
-            free[speeds.argmax()] -= width
+            fastest_type = speeds_with_room.argmax()
+            shares[job, fastest_type] = 1.0
+            free[fastest_type] -= width
         return shares
 
 
@@ -258,7 +295,9 @@ class WaterFilling(Rule):
         while not is_full.all():
             level, stuck = solve.raised(rows, levels, is_full)
             levels = np.where(is_full, levels, level)
-            is_full = is_full | (stuck if stuck.any() else True)
+            if not stuck.any():
+                break  # no job limits the level, so the solver cannot tell which ones could have more
+            is_full = is_full | stuck
         return solve.with_at_least(rows, levels * (1 - NEARLY_OPTIMAL))
 
 
@@ -285,21 +324,25 @@ class AlloX(Rule):
     _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, demand: TypedDemand, solve: Solver) -> Array:
-        shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
+        no_share = np.zeros(len(demand.types))
+        shares = np.array([self._last.get(job, no_share) for job in demand.jobs])
+        # Jobs with all of the time keep their GPUs. Their width is 1, because a gang has a share of 1 / width.
         free = demand.gpus - (shares == 1).sum(axis=0)
         waiting = np.flatnonzero(shares.sum(axis=1) != 1)
-        oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
-        candidates = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
-        steps_left = demand.left[candidates, None]
+        oldest_first = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
+        num_candidates = max(int(self.oldest * len(waiting)), int(free.sum()))
+        candidates = oldest_first[:num_candidates]
+        steps_left = demand.steps_left[candidates, None]
         speeds = demand.speeds[candidates]
         ages = demand.ages[candidates]
         for index, gpu_type in matched(steps_left, speeds, ages, free, demand.types):
-            shares[candidates[index], gpu_type] = 1 / demand.widths[candidates[index]]
+            job = candidates[index]
+            shares[job, gpu_type] = 1 / demand.widths[job]
         self._last = dict(zip(demand.jobs, shares, strict=True))
         return shares.copy()
 
 
-def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
+def matched(steps_left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
     """Return which job goes first on each GPU, as pairs of indices (job, type).
 
     Remaining steps have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run; ages (jobs,) [s];
@@ -308,18 +351,29 @@ def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequenc
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
 
-    order = sorted(range(len(types)), key=types.__getitem__)
-    gpus = [name for name in order for _ in range(int(free[name]))]
-    if not gpus or not len(left):
+    type_of_gpu: list[int] = []
+    # By name, so that the order in which a cluster lists its types does not decide between equal matchings.
+    for gpu_type in sorted(range(len(types)), key=types.__getitem__):
+        type_of_gpu += [gpu_type] * int(free[gpu_type])
+    num_gpus = len(type_of_gpu)
+    num_jobs = len(steps_left)
+    if not num_gpus or not num_jobs:
         return []
     with np.errstate(divide="ignore"):
-        times = (left / speeds)[:, gpus]
+        times = (steps_left / speeds)[:, type_of_gpu]  # shape (jobs, GPUs)
     # A job where it cannot run costs far more than all other times, so the matching avoids it.
     times = np.where(np.isinf(times), 1e6 * times[np.isfinite(times)].max(), times)
-    from_last = np.arange(1, len(left) + 1)  # k for the k-th job from the last on a GPU
-    costs = (from_last[None, :, None] * times[:, None, :]).reshape(len(left), -1) + ages[:, None]
-    first: dict[int, tuple[int, int]] = {}
+    from_last = np.arange(1, num_jobs + 1)  # k for the k-th job from the last on a GPU
+    # Columns are places: those last on all GPUs, then those last but one, and so on.
+    costs = (from_last[None, :, None] * times[:, None, :]).reshape(num_jobs, -1) + ages[:, None]
+    # Place from the last, and job, of the job that goes first on each GPU.
+    first_on_gpu: dict[int, tuple[int, int]] = {}
     for job, column in zip(*linear_sum_assignment(costs), strict=True):
-        position, gpu = divmod(int(column), len(gpus))
-        first[gpu] = max(first.get(gpu, (-1, -1)), (position, int(job)))
-    return [(job, gpus[gpu]) for gpu, (_, job) in first.items() if speeds[job, gpus[gpu]] > 0]
+        place, gpu = divmod(int(column), num_gpus)
+        first_on_gpu[gpu] = max(first_on_gpu.get(gpu, (-1, -1)), (place, int(job)))
+    pairs: list[tuple[int, int]] = []
+    for gpu, (_, job) in first_on_gpu.items():
+        gpu_type = type_of_gpu[gpu]
+        if speeds[job, gpu_type] > 0:
+            pairs.append((job, gpu_type))
+    return pairs
