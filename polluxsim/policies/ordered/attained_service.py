@@ -327,8 +327,8 @@ class TiresiasL(Policy):
         """Return the numbers of the reason of a job."""
         queue = self._queue_of[job.job_id]
         numbers = {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service}
-        numbers["queue_entered"] = self._entered[job.job_id]
         # The sentence of a job in the last queue names no limit.
         if self._limits[queue] < inf:
             numbers["queue_threshold"] = self._limits[queue]
+        numbers["queue_entered"] = self._entered[job.job_id]
         return numbers
