@@ -155,7 +155,7 @@ WRONG_LINES: dict[str, list[str]] = {
     ],
     "log decisions": [
         "nowhere.csv --policy slurm", "file.txt --policy slurm", "bad.parquet --policy slurm", "sacct.txt", "",
-        "sacct.txt --policy polux", "sacct.txt --policy slurm(bf_interval=0)", "sacct.txt --policy slurm(bf=1)",
+        "sacct.txt --policy polux",
         "sacct.txt --policy slurm nodes", "sacct.txt --policy slurm node=n1", "sacct.txt --policy slurm order=up",
         "sacct.txt --policy slurm --at-least 95", "sacct.txt --policy fifo tasks=gpu", "run --policy fifo gpus=4",
         "empty --policy slurm", "sacct.txt --policy slurm(", "sacct.txt --policy slurm --replays",
