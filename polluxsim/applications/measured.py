@@ -215,7 +215,10 @@ class MeasuredProfile:
 
     @cached_property
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
-        """Return a function from nodes, GPUs and m to step and synchronisation times [s]; NaN outside the points."""
+        """Return a function from nodes, GPUs and m to step and synchronisation times [s].
+
+        It is NaN outside the hull of the points, and everywhere if the points span no volume.
+        """
         # Slow to load, and rarely needed.
         from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
         from scipy.spatial import QhullError  # noqa: PLC0415

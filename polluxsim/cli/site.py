@@ -127,7 +127,11 @@ def _check_options_of_queue(options: Namespace) -> None:
 
 
 def _zone(options: Namespace) -> tzinfo:
-    """Return the zone of local times: that of --time-zone, else of the log, else UTC."""
+    """Return the zone of local times.
+
+    It is that of --time-zone, else the one that a Parquet log names, like Europe/Berlin, else UTC. Raise
+    InvalidConfigError if there is no such zone.
+    """
     from polluxsim.logs.trace_table import read_info
 
     name = options.time_zone

@@ -35,7 +35,10 @@ class Row:
         return value is not None and value == value and value != ""  # noqa: PLR0124  (NaN is not itself)
 
     def text(self, column: str) -> str:
-        """Return text that is not blank. A whole number counts as its text, as in a CSV file."""
+        """Return text that is not blank, without the spaces around it.
+
+        A whole int or float counts as its text, as in a CSV file.
+        """
         value = as_name(self.value(column))
         if not isinstance(value, str) or not value.strip():
             raise self.error(column, "a name")

@@ -240,7 +240,10 @@ def _checking(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
 
 
 def _converting(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
-    """Return a function that converts its arguments."""
+    """Return a function that calls `function` with each argument converted to its annotated type.
+
+    `setting` has {} in place of the name of an argument, for errors.
+    """
     annotations = _annotations(function)
     names = list(signature(function).parameters)
 

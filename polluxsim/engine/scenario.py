@@ -210,7 +210,8 @@ class Scenario:
     def truth_of(self, job: Job) -> GroundTruth:
         """Return the true behaviour of a job, on the GPU type of a cluster with one type.
 
-        Jobs of an application share its computed values.
+        Computed values are shared by the jobs with a profile of the same application, and by jobs with a duration that
+        have equal GPUs and speeds. A job with a plan shares none.
         """
         if job.plan is not None:
             return self._here(GroundTruth(self.profile_of(job)))

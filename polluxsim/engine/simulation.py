@@ -311,7 +311,7 @@ class Simulation:
         return self._recorder.gpu_seconds()
 
     def _limited(self, time: float) -> time_limited:
-        """Return the time limit of code of the policy in the round at a time [s]."""
+        """Return a context manager that limits the time of the policy in the round at `time` [s]."""
         return time_limited(self.scenario.settings.decision_limit, self.scenario.policy_name, time)
 
     def _round(self, event: Event) -> None:

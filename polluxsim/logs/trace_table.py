@@ -255,7 +255,10 @@ def dates_of(path: Path, info: TraceInfo) -> Origin | None:
 
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Check what a schema cannot state. A missing value of a required column is NaN here."""
+    """Raise InvalidInputError about the first value that a schema cannot rule out.
+
+    This is a number beyond its limits, or a missing value of `job`, `submit_time` or `num_gpus`.
+    """
     for row, reason in beyond_limits(columns):  # the first one suffices
         raise bad_line(path, row + 1, reason)
     if columns["job"].null_count:

@@ -26,7 +26,7 @@ FRESH = 512  # new records that are kept as objects; extending the columns by ma
 
 
 class Records(Sequence[RecordT], Generic[RecordT]):
-    """Records of one type, in order of insertion.
+    """Records of one type, in order of insertion unless `put_in_order` changes it.
 
     Reading a record creates it from the columns. A copy, also a deep copy, copies only the columns, because records
     never change. The annotations of the type determine the storage of each column.

@@ -256,7 +256,8 @@ class LeastChange(NamedTuple):
 class Trial:
     """Tries changes for one submitted job, in a run just before a round.
 
-    `ahead` contains the names of the active jobs that were submitted before the job, in order of submission.
+    `ahead` contains the names of the active jobs that were submitted before the job, in order of submission. If the job
+    is not active, these are all active jobs.
     """
 
     def __init__(self, moment: RunMoment[Any], job_id: JobId) -> None:

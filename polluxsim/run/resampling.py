@@ -130,7 +130,7 @@ class DrawnFuture(Protocol):
     length: float
 
     def arrivals(self, start: float) -> Iterator[Job]:
-        """Yield the jobs of another piece of the past, which begins at `start` [s]."""
+        """Draw a piece of the past, and yield its jobs, moved in time so that the piece begins at `start` [s]."""
 
 
 class KnownState(ABC):

@@ -82,6 +82,7 @@ def as_finished(
             except BrokenProcessPool as error:
                 future = Future()
                 future.set_exception(error)
+                is_broken = True
             running[future] = key
         if not running:
             return

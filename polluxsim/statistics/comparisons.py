@@ -130,7 +130,10 @@ def _incomplete(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Counter
 
 
 def _leave_out_other_jobs(rows: Sequence[Row], labels: Sequence[str], label: str, other: str) -> bool:
-    """Return whether two settings leave out other jobs in a pair of runs, by the names of the jobs or their numbers."""
+    """Return whether the two runs of some pair, one of each setting, leave out different jobs.
+
+    The jobs differ by name or, if only counts are known, by count.
+    """
     by_setting: dict[str, dict[str, list[object]]] = {label: {}, other: {}}  # left-out jobs by replicate
     for row, label_of_row in zip(rows, labels, strict=True):
         if label_of_row not in by_setting:

@@ -196,7 +196,11 @@ def _frame_of_folders(folders: Sequence[Path]) -> pd.DataFrame:
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
-    """Read a row for each run, from folders and Parquet datasets. Raise InvalidInputError if one is unreadable."""
+    """Read a row for each run, from folders and Parquet datasets.
+
+    Of equal runs in several folders, only the first counts. Raise InvalidInputError if one is unreadable, or if a run
+    in a folder has no jobs.
+    """
     frames: list[pd.DataFrame] = []
     folders: list[Path] = []
     for path in paths:

@@ -22,9 +22,9 @@ def logged_jobs(log: Path) -> dict[str, TraceJob]:
 
 
 def recorded_waits(log: Path, jobs: Mapping[str, TraceJob]) -> dict[str, float]:
-    """Return the recorded wait [s] of each job of a log, by name; jobs without one are left out.
+    """Return the recorded wait [s] of each job of a log, by name. Jobs without one, or with one below 0, are left out.
 
-    Raise InvalidInputError if no job has a recorded wait.
+    Raise InvalidInputError if no job is left.
     """
     recorded = {}
     for name, job in jobs.items():

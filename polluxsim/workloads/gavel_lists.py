@@ -194,7 +194,11 @@ class GavelList:
         return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
-        """Return the plan of a job. A batch size without a speed is replaced by the last size, or expected as first."""
+        """Return the plan of a job.
+
+        A batch size without a speed on `gpu_type` is replaced: in the true sizes by the size of the epoch before, and
+        in the expected sizes by the first size.
+        """
         fitting = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
         sizes = list[int]()  # of each epoch
         expected = list[int]()

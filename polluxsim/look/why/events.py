@@ -89,7 +89,11 @@ def fork_sentence(run: Run) -> str:
 
 
 def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a phrase for each change of a fork."""
+    """Yield phrases for the changes of a fork.
+
+    All changes of settings and of the policy have one phrase, and each other kind of change has its own. A new seed,
+    and a change that the labels of the settings do not show, have none.
+    """
     if "before" in fork:
         old_settings = flat(fork["before"].get("config") or {})
         new_settings = flat(run.info.get("config") or {})

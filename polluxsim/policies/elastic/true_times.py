@@ -49,7 +49,8 @@ from polluxsim.policies.tools.reason_kinds import AT_LIMIT, NO_GAIN
 class Proportional(Policy):
     """Give GPUs one by one to the job with the smallest part of its request, up to its limit.
 
-    A job that needs several GPUs at once gets all of them or none. GPUs change only at arrivals and ends.
+    A job that needs several GPUs at once gets all of them or none. GPUs change only at arrivals and ends, at changes of
+    nodes, and when an agent learns.
     """
 
     traits: ClassVar[Traits] = Traits(per_type=True)

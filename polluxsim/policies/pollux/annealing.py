@@ -71,7 +71,10 @@ class Relaxed(NamedTuple):
     fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
 
     def proves_no_change(self, tolerance: float) -> bool:
-        """Return whether no allocation is better than the present one by more than a share `tolerance` of its sum."""
+        """Return whether the bound proves that no change is an improvement.
+
+        An improvement raises the sum of scores by more than a share `tolerance`. False proves nothing.
+        """
         total = float(self.tables.keep.sum())
         return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
 

@@ -96,7 +96,11 @@ def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placeme
 
 
 def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence[int]) -> Placement:
-    """Return the GPUs of the type with most GPUs, on whole nodes; none if they are fewer than the job needs."""
+    """Return the GPUs of one type, by whole nodes.
+
+    The type is the one with most GPUs among those that the job can use, at a tie the fastest. Return no GPUs if they
+    are fewer than the job needs.
+    """
     by_type: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for part, gpus in placement:
         by_type[view.node_types[owners[part]].name][owners[part]] += gpus

@@ -112,7 +112,7 @@ class Multifactor(Policy):
         return sentences + overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Start waiting jobs in order of falling priority."""
+        """Start waiting jobs by falling priority, with EASY backfill. Running jobs keep their GPUs."""
         self._usage.settle(view)
         if len(view.types) == 1:
             return self._decide(view)

@@ -251,7 +251,7 @@ class AntMan(Policy):
         return free
 
     def _beside_hosts(self, gpus: Sequence[Gpu], job: JobView) -> list[Gpu]:
-        """Return the GPUs whose jobs with a guarantee leave a job time to run."""
+        """Return the GPUs without a job with a guarantee, and those on which this job leaves such a job time to run."""
         hosts = self._hosts
         return [gpu for gpu in gpus if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
 

@@ -56,8 +56,9 @@ _UNITS_OF_AUCTIONS = {
 _AUCTION = (
     "[without_lease=1?The policy offers {offer:GPU} to this job, the only one[pool_gpus? of this type] without a "
     "lease, and it bids."
-    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease, those "
-    "furthest behind their fair time first. This job is number {position}. [bidders=1?The first job bids"
+    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease, first "
+    "to those that would end furthest behind their fair time if they got GPUs one lease later. This job is number "
+    "{position}. [bidders=1?The first job bids"
     "|The first {bidders} jobs bid], and the others get what is left.]"
 )
 

@@ -61,7 +61,10 @@ class _Cycle:
                 self._windows.plan(job.nodes, state.now, job.end)
 
     def run(self) -> Cycle:
-        """Test the jobs of the queue in order."""
+        """Test the jobs of the queue in order, and return what starts and what is planned.
+
+        Jobs that a limit stops are skipped. The cycle ends at the largest number of tests or of starts.
+        """
         most_starts = self._parameters.bf_max_job_start
         for job in self._state.pending:
             if self._state.limits.stops(job) or self._is_beyond_limits(job):

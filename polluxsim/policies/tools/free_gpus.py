@@ -372,7 +372,7 @@ def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:
 
 
 def all_gpus(view: ClusterView) -> list[Gpu]:
-    """Return all GPUs as pairs (node, number)."""
+    """Return all GPUs of the nodes that are up, as pairs (node, number)."""
     gpus: list[Gpu] = []
     for node, num_gpus in enumerate(view.gpus_per_node):
         gpus += [(node, number) for number in range(num_gpus)]

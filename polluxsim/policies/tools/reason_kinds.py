@@ -47,9 +47,9 @@ PLACE = (
     "|time_share=0?. Its share of the time is 0 since the policy last computed shares. Such jobs go last, first those "
     "that lacked most time before ([time_lacked>0.5?this job {time_lacked:clock}"
     "|time_ahead>0.5?this job had {time_ahead:clock} too much|this job none]), then by submission"
-    "|time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g}, and it "
-    "has had {time_had:clock} since shares were computed (half a round counts at the start, "
-    "start-ups do not)"
+    "|time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g} "
+    "(shares count relative to those of the other jobs), and it has had {time_had:clock} since shares were computed "
+    "(half a round counts at the start, start-ups do not)"
     "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts for it"
     "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts against it]"
     # Policies that know the true durations, or expect them.
@@ -58,7 +58,8 @@ PLACE = (
     "[remaining_service?, with {remaining_service:hours} GPU-hours left to run"
     "[group_types>1? on the fastest type that it can use]. Jobs with equal GPU-hours go by submission]"
     "[expected_service?[learnt_jobs=0?. No job has completed yet, so all jobs count as equal and stay in order of "
-    "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended]]"
+    "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended. "
+    "Jobs with equal GPU-hours go by submission]]"
     # Deadlines, use by the queue, priorities and utilities.
     "[deadline?, with its deadline at {deadline:clock}"
     "|no_deadline?, without a deadline: such jobs come last, in order of submission]"

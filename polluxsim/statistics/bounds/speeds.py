@@ -23,9 +23,13 @@ MOST_NODE_COUNTS = 8  # on more GPUs than `ALL_SHAPES`, at most about this many 
 
 
 class Speeds(NamedTuple):
-    """Speeds of an application on one GPU type. No placement on at most these GPUs is faster at any batch size."""
+    """Upper bounds of the speed of an application on one GPU type, at any batch size.
 
-    counts: tuple[int, ...]  # least numbers of GPUs, rising
+    No placement on `counts[i]` GPUs is faster than `rates[:, i]`, but one on fewer GPUs may be. On a number of GPUs
+    between two counts, no placement is faster than the larger of the rates of both.
+    """
+
+    counts: tuple[int, ...]  # numbers of GPUs, rising
     rates: Array  # progress per second by epoch and place in `counts`, shape (epochs, counts) [M0-steps/s]
 
 

@@ -39,9 +39,10 @@ class Comparison:
 
 
 def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bool = False) -> Comparison:
-    """Return the comparison of a policy with a record of a site. With `replays`, the jobs are also simulated.
+    """Return the comparison of a policy with a record of a site.
 
-    Raise InvalidConfigError if the policy or a setting is unknown, and InvalidInputError if the record is invalid.
+    With `replays`, which needs the policy slurm, the jobs are also simulated. Raise InvalidConfigError if the policy or
+    a setting is unknown, invalid, or only for slurm, and InvalidInputError if the record is invalid.
     """
     named = named_policy(policy)
     made = named.make()
