@@ -4,7 +4,7 @@
 
 The version is stated in `polluxsim/__init__.py` only, names and libraries in `pyproject.toml`, authors and references
 in `CITATION.cff`. This script puts the version into `CITATION.cff`, and writes `codemeta.json`, `.zenodo.json` and
-`recipe/meta.yaml`. `tests/test_metadata.py` fails if one of them differs from what the script would write.
+`recipe/meta.yaml`. `tests/test_metadata.py` fails if a file differs from the output of this script.
 """
 
 from __future__ import annotations

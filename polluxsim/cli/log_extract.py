@@ -11,7 +11,7 @@ from polluxsim.common.errors import InvalidConfigError, invalid_setting, listed
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-GOOD_ROWS = 3  # rows beside those that show the fault, if the user does not say how many
+GOOD_ROWS = 3  # rows beside those that show the fault, by default
 
 
 def add_log_extract(parser: ArgumentParser) -> None:

@@ -39,7 +39,7 @@ class Reading:
 
 
 class Fault(NamedTuple):
-    """What is wrong with an import. Two faults are the same if `error` and `reasons` are equal."""
+    """What is wrong with an import. Two faults are equal if they have the same `error` and `reasons`."""
 
     error: str  # class and reason of the error that ends the import, without places and values; empty if it succeeds
     reasons: frozenset[str]  # reasons for bad rows, dropped rows and suspicious values

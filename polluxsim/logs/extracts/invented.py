@@ -33,7 +33,7 @@ _FOREIGN = {
     "LATIN": "é", "CJK": "字", "CYRILLIC": "ж", "GREEK": "λ", "ARABIC": "ش", "HEBREW": "ש", "HANGUL": "가",
     "HIRAGANA": "の", "KATAKANA": "ノ",
 }  # fmt: skip
-"""Letter that stands for the letters of a script, by the first word of their names in Unicode."""
+"""Letter that replaces the letters of a script, by the first word of their names in Unicode."""
 
 BROKEN_BYTE = "\udce9"
 """The byte that replaces each byte that is not UTF-8."""
@@ -166,7 +166,7 @@ class InventedNames:
 
 
 def _foreign(letter: str) -> str:
-    """Return the letter that stands for a letter that is not ASCII; empty for ASCII."""
+    """Return the letter that replaces a letter beyond ASCII; empty for ASCII."""
     if letter.isascii():
         return ""
     if "\udc80" <= letter <= "\udcff":

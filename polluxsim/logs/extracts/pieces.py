@@ -26,7 +26,7 @@ def as_text(pieces: Iterable[Piece], rows: Collection[int]) -> str:
 
 
 def chosen(pieces: Iterable[Piece], rows: Collection[int]) -> list[Piece]:
-    """Return the pieces without the rows that an extract leaves out; the commas are pieces of their own."""
+    """Return the pieces without the rows that an extract leaves out; the commas are separate pieces."""
     parts: list[Piece] = []
     comma = Piece("", 1, is_row=False)  # of the last row in the open list
     for number, piece in enumerate(pieces):
