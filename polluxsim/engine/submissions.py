@@ -29,12 +29,12 @@ class Submissions:
         self.num_expected = len(state.scenario.workload.jobs)  # known jobs that are still to be submitted
         self._scheduled: set[JobId] = set()  # jobs whose submission is an event
         # The jobs that each blocked job waits for, and the jobs that wait for each job.
-        self._waits_for: dict[JobId, set[JobId]] = {}
-        self._waiting: defaultdict[JobId, list[Job]] = defaultdict(list)
+        self._predecessors: dict[JobId, set[JobId]] = {}
+        self._dependents: defaultdict[JobId, list[Job]] = defaultdict(list)
         self._left_out: frozenset[JobId] = frozenset()
         for job in state.scenario.workload.jobs:
             if job.after:
-                self._wait(job)
+                self._block(job)
         self._schedule_next()
 
     @property
@@ -51,7 +51,7 @@ class Submissions:
     @property
     def num_coming(self) -> int:
         """Return the number of jobs that will be submitted whatever happens to the active jobs."""
-        return self.num_expected - len(self._waits_for)
+        return self.num_expected - len(self._predecessors)
 
     def add(self, jobs: Sequence[Job], source: str = "added jobs") -> None:
         """Submit additional jobs later, which the workload does not name.
@@ -80,7 +80,7 @@ class Submissions:
             self.followers[job.job_id] = job
             self.num_expected += 1
             if job.after:
-                self._wait(job)
+                self._block(job)
                 continue
             if job.submit_time < self._state.nodes.start:
                 # GPU time, costs and failures count from the first submission, which is now this one.
@@ -107,7 +107,7 @@ class Submissions:
             active = self._state.jobs.active.get(name)
             if active is not None:
                 self._state.end(active, Status.CANCELLED)
-            elif self._waits(name) or (name in coming and name not in self._left_out):
+            elif self._is_pending(name) or (name in coming and name not in self._left_out):
                 self._left_out |= {name}
                 self._give_up(known_jobs[name])
             else:
@@ -123,7 +123,7 @@ class Submissions:
             followers = self._arrivals.after(transition.job.job, transition.time)
             if followers:
                 self.add(followers, self._state.scenario.workload.source)
-        for job in self._waiting.pop(job_id, ()):
+        for job in self._dependents.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 
     def _schedule_next(self) -> None:
@@ -179,28 +179,28 @@ class Submissions:
             # A fork may have given the job another request, without a cancellation.
             if active.job.cancel_time is not None:
                 self._state.end(active, Status.CANCELLED)
-        elif self._waits(job.job_id):
+        elif self._is_pending(job.job_id):
             self._give_up(job)
 
-    def _waits(self, name: JobId) -> bool:
+    def _is_pending(self, name: JobId) -> bool:
         """Return whether a job waits for other jobs to complete, or for its delay after them."""
-        return name in self._waits_for or name in self._scheduled
+        return name in self._predecessors or name in self._scheduled
 
-    def _wait(self, job: Job) -> None:
+    def _block(self, job: Job) -> None:
         """Let a job wait until other jobs are complete, or until it is cancelled."""
-        self._waits_for[job.job_id] = set(job.after)
+        self._predecessors[job.job_id] = set(job.after)
         for name in job.after:
-            self._waiting[name].append(job)
+            self._dependents[name].append(job)
         if job.cancel_time is not None:
             time = max(job.cancel_time, self._state.clock.now)
             self._state.clock.at(time, Rank.ARRIVAL, self._cancel, job)
 
     def _release(self, job: Job, name: JobId, *, is_complete: bool) -> None:
-        """Decrease the number of jobs for which a job waits.
+        """Let a job wait no longer for the job `name`, which has ended, and schedule it if it waits for no other job.
 
-        If that job does not complete, the waiting job can never be submitted.
+        If `name` did not complete, the job can never be submitted, and is given up.
         """
-        predecessors = self._waits_for.get(job.job_id)
+        predecessors = self._predecessors.get(job.job_id)
         if predecessors is None:
             return
         if not is_complete:
@@ -208,7 +208,7 @@ class Submissions:
             return
         predecessors.discard(name)
         if not predecessors:
-            del self._waits_for[job.job_id]
+            del self._predecessors[job.job_id]
             if job.past is None:
                 earliest = self._state.clock.now
                 if job.cancel_time is not None:
@@ -219,12 +219,12 @@ class Submissions:
 
     def _give_up(self, job: Job) -> None:
         """Cancel a job before its submission, and all jobs that wait for it."""
-        self._waits_for.pop(job.job_id, None)
+        self._predecessors.pop(job.job_id, None)
         self._scheduled.discard(job.job_id)
         self.num_expected -= 1
         self._recorder.never_submitted(job)
         # Jobs that wait for it can never be submitted either.
-        for waiting in self._waiting.pop(job.job_id, ()):
+        for waiting in self._dependents.pop(job.job_id, ()):
             self._release(waiting, job.job_id, is_complete=False)
 
 

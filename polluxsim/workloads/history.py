@@ -81,7 +81,9 @@ class Draw:
             span = (time - first_submission) * (1 + 1 / len(arrived))
         self._start = time - span
         count = max(round(span / HOUR), LEAST_PIECES)
-        self.length = span / count or HOUR  # without a past, all jobs are in the first piece
+        self.length = span / count
+        if not self.length:
+            self.length = HOUR  # without a past, all jobs are in the first piece
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
         for seen_job in arrived:
             piece = int((seen_job.job.submit_time - self._start) / self.length)
@@ -143,7 +145,10 @@ class Draw:
         """
         rng = self._rng
         lower = ran  # the duration is longer
-        while longer := longer_than(lower):
+        while True:
+            longer = longer_than(lower)
+            if not longer:
+                break
             # One of the gaps before each longer run, or the range above the last one.
             index = int(rng.integers(len(longer) + 1))
             start_of_gap = lower
@@ -156,7 +161,7 @@ class Draw:
             if is_complete:
                 # Uniform on the logarithm within the gap.
                 share = rng.random()
-                least = max(start_of_gap, lower, 1.0 / unit)
+                least = max(start_of_gap, 1.0 / unit)  # from 1 s on, because the logarithm of 0 is infinite
                 return float(least ** (1 - share) * upper**share)
             lower = upper  # the unfinished job takes longer than it has run
         # Pareto's tail, whose logarithm is exponential.

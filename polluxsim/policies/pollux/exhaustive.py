@@ -26,9 +26,8 @@ def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[N
     num_kinds = 2 if exclusive else 1
     radix = np.stack([nodes + 1, np.full_like(nodes, num_kinds)], axis=1)
     digits = np.append(1, radix.cumprod()[:-1]).reshape(radix.shape)
-    rows = np.stack(np.unravel_index(np.arange(radix[:, 0].prod()), tuple(radix[:, 0]), order="F"), axis=1)
-    taken = np.stack(np.unravel_index(np.arange(radix.prod()), radix.ravel().tolist(), order="F"), axis=1)
-    taken = taken.reshape(-1, *radix.shape)
+    rows = _all_numbers(nodes + 1)  # each way to put one job on the nodes
+    taken = _all_numbers(radix.ravel()).reshape(-1, *radix.shape)
     gpus = rows.sum(axis=1)
     is_on_several = (rows > 0).sum(axis=1) > 1
     takes_node_alone = (rows > 0) & is_on_several[:, None] & exclusive
@@ -43,6 +42,16 @@ def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[N
     free[:, :, 0] = nodes - taken[:, :, 0]
     chosen, best = _best_rows(free, rows, steps, np.where(is_allowed, scores, -np.inf))
     return rows[chosen], best
+
+
+def _all_numbers(radix: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the digits of all mixed-radix numbers in rising order, the lowest digit first, shape (numbers, digits).
+
+    >>> _all_numbers(np.array([2, 3])).tolist()
+    [[0, 0], [1, 0], [0, 1], [1, 1], [0, 2], [1, 2]]
+    """
+    digits = np.unravel_index(np.arange(radix.prod()), tuple(radix.tolist()), order="F")
+    return np.stack(digits, axis=1)
 
 
 @kernel

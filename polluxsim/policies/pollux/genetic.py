@@ -192,6 +192,7 @@ def repair(member, data, state):  # type: ignore[no-untyped-def]
     fewest = data.fewest
     max_replicas = data.max_replicas
     num_jobs, num_nodes = member.shape
+    # Each node keeps its first multi-node job; later ones lose their GPUs there.
     if data.avoid_interference:
         taken = np.zeros(num_nodes, dtype=np.bool_)
         for j in range(num_jobs):
@@ -205,6 +206,7 @@ def repair(member, data, state):  # type: ignore[no-untyped-def]
                     member[j, n] = 0
                 elif member[j, n]:
                     taken[n] = True
+    # A job beyond its largest number of GPUs keeps those of nodes in a random order, until it has this number.
     order = np.arange(num_nodes)
     for j in range(num_jobs):
         total = 0
@@ -219,11 +221,13 @@ def repair(member, data, state):  # type: ignore[no-untyped-def]
             n = order[i]
             member[j, n] = min(member[j, n], room)
             room -= member[j, n]
+    # On a node over its capacity, the first jobs keep their GPUs.
     for n in range(num_nodes):
         room = gpus_per_node[n]
         for j in range(num_jobs):
             member[j, n] = min(member[j, n], room)
             room -= member[j, n]
+    # Last, because the phases before take GPUs away: a job below its fewest GPUs gets none.
     for j in range(num_jobs):
         total = 0
         for n in range(num_nodes):
