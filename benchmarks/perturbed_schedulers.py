@@ -374,11 +374,7 @@ CASES = (
             ),
             Perturbation(
                 "jobs keep their first configuration",
-                patches={
-                    "polluxsim.policies.sia.policy.Sia._kept": lambda policy, view, job, here: (
-                        -1 if here is None else here
-                    )
-                },
+                patches={"polluxsim.policies.sia.policy.Sia._is_restarting": lambda policy, view, job: True},
             ),
             Perturbation(
                 "only the slowest GPU type is used",

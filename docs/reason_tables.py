@@ -73,12 +73,16 @@ def _policies_of(module: str) -> str:
         return SEVERAL
     modules = {path.stem: TARGET.search(path.read_text(encoding="utf-8")) for path in sorted(CONFIGS.glob("*.yaml"))}
     targets = {name: found[1] for name, found in modules.items() if found is not None}
-    names = [name for name, target in targets.items() if target == module]
+    users: set[str] = set()  # modules of policies that use the kinds of the module
+    seen: set[str] = set()
     helpers = {module}
-    while not names:
-        helpers = {importer for helper in helpers for importer in _importers(helper)}
-        names = [name for name, target in targets.items() if target in helpers]
-    return ", ".join(f"`{name}`" for name in names)
+    while helpers:
+        users |= helpers.intersection(targets.values())
+        seen |= helpers
+        # What imports a policy, like another policy inside it, does not use its kinds.
+        importers = {importer for helper in helpers - users for importer in _importers(helper)}
+        helpers = importers - seen
+    return ", ".join(f"`{name}`" for name, target in targets.items() if target in users)
 
 
 def _importers(module: str) -> list[str]:

@@ -18,6 +18,8 @@ from polluxsim.run.interrupt import ending_with
 
 DESCENT = "descent"  # part of run.json of a fork: its time, its changes and its ancestors
 
+CLOCK_STEP = 0.05  # the times of a file system may be this much behind those of Python's clock [s]
+
 
 @contextmanager
 def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
@@ -95,7 +97,10 @@ def _made_since(folder: Path, since: float) -> list[Path]:
     Making a folder changed the times of these folders and of their parent.
     """
     new_folders = []
-    while folder.parent != folder and min(path.stat().st_mtime for path in (folder, folder.parent)) >= since:
+    while folder.parent != folder:
+        made_at_latest = min(folder.stat().st_mtime, folder.parent.stat().st_mtime)
+        if made_at_latest < since - CLOCK_STEP:
+            break
         new_folders.append(folder)
         folder = folder.parent
     return new_folders

@@ -336,8 +336,8 @@ class Search:
 
     metric: str  # column of the table of the sweep
     direction: Literal["minimize", "maximize"]
-    num_trials: PositiveInt
-    num_at_once: PositiveInt  # trials that the sampler proposes before it learns their metrics
+    num_trials: int
+    num_at_once: int  # trials that the sampler proposes before it learns their metrics
     sampler: Mapping[str, Any]  # `_target_`, a class of `optuna.samplers`, and its parameters
 
     @classmethod

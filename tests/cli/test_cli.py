@@ -678,7 +678,7 @@ def test_the_help_of_import_lists_the_formats() -> None:
         (["tabel"], "there is no command 'tabel', must be one of"),
         (
             ["log", "imprt"],
-            "no command 'imprt', must be one of import, nodes, calibrate, whatif, judge, decisions; did you mean",
+            "must be one of import, extract, nodes, calibrate, whatif, judge, decisions; did you mean import?",
         ),
         (["--nope"], "--nope stands before the command"),
         (["tabel"], "did you mean table?"),

@@ -48,8 +48,9 @@ WRONG: dict[Callable[[str], object], tuple[str, ...]] = {
 }
 
 USUAL = {
-    "check": "fifo", "size": "--target 'p90 wait < 1h'", "table": "run", "compare": "run", "report": "run",
-    "timeline": "run", "plot": "usage run", "whatif": "run --at 10min policy=srtf", "when": "run --at 10min",
+    "check": "fifo", "size": "--target 'p90 wait < 1h'", "table": "run", "compare": "run", "bound": "run",
+    "report": "run", "timeline": "run", "plot": "usage run", "whatif": "run --at 10min policy=srtf",
+    "when": "run --at 10min",
     "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log nodes": "nodes.txt -o site.yaml",
     "log extract": "sacct.txt -o extract.txt",
     "log calibrate": "log.parquet --gpus 8",
@@ -121,6 +122,10 @@ WRONG_LINES: dict[str, list[str]] = {
     "why": [
         *(f"{run} job" for run in RUNS), "run nobody", "run", "run job --at 99d", "run job 1h 2h", "run job --at",
         "run job --allow-classes os", "run job --csv", "run job noon", "run job --at=",
+    ],
+    "bound": [
+        *RUNS, "run --metric nothing", "run --time-limit soon", "run --time-limit -1s", "run --csv --json",
+        "run --at-roundes", "",
     ],
     "log import": [
         "slum sacct.txt -o log.parquet", "slurm nowhere -o log.parquet", "slurm sacct.txt",

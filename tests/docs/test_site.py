@@ -241,7 +241,9 @@ def test_each_kind_of_reason_has_a_line() -> None:
     assert len(kinds) >= 57
     lines = hooks.on_page_markdown("<!-- reasons -->").splitlines()
     assert sorted(line.split(" | ")[1] for line in lines[2:]) == sorted(f"`{kind.name}`" for kind in kinds)
-    assert "| `quotas` | `preempted` | A job of the same queue takes the GPUs of a job. |" in lines
+    assert (
+        "| `drf`, `fair-queues`, `quotas` | `preempted` | A job of the same queue takes the GPUs of a job. |" in lines
+    )
     excused = [kind for kind in kinds if kind.excuses_waiting or kind.excuses_running]
     lines = hooks.on_page_markdown("<!-- excuses -->").splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| `{name}`" for name in sorted(map(str, excused))]

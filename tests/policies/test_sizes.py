@@ -21,6 +21,7 @@ LONGER = {
     "ElasticFlow": "admission, plans, and what becomes of them when somebody is late",
     "FairQueues": "usage at the turns of waiting jobs, and the virtual time",
     "Gandiva": "turns, packing by chance, measuring and parting",
+    "Muri": "packs of four, and the numbers of the reasons of each turn",
     "Multifactor": "four factors, and two kinds of fair share",
     "Quotas": "quotas of several GPU types, and the check of their names",
     "RoundsOfShares": "Gavel's rounds on several types, for ten rules of ten lines",
@@ -28,6 +29,7 @@ LONGER = {
     "Shockwave": "a market, prospects and windows",
     "Slurm": "two schedulers in turns, and the parameters of slurm.conf",
     "Sia": "configurations, matrix, programme, placing",
+    "TiresiasL": "queues by limits, with the time at which each job entered its queue",
     "Themis": "leases, bids, an auction, and GPUs that the auction leaves",
 }
 """Classes over a page, and what their rule has that takes more."""
