@@ -55,6 +55,13 @@ QUEUE = """JOBID|USER|PARTITION|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NOD
 """
 
 
+RECORD = """job,submitted,gpus,limit,start,end,nodes
+a,0,4,120,1,101,n1
+wide,5,8,60,101,151,"n[1-2]"
+short,9,2,60,9,49,n2
+"""
+
+
 class Folder:
     """A folder in which examples run. It has the files that the examples name, each made when it is first needed."""
 
@@ -72,6 +79,7 @@ class Folder:
             ),
             "nodes.txt": lambda: self._write("nodes.txt", NODES),
             "squeue.txt": lambda: self._write("squeue.txt", QUEUE),
+            "run.csv": lambda: self._write("run.csv", RECORD),
             "mine.py": lambda: self._write("mine.py", POLICY),
             "RUN": lambda: self.run("run", "policy=fifo", "-o", "RUN"),
             "SWEEP": lambda: self._sweep(command),
