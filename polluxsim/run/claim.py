@@ -18,7 +18,7 @@ from polluxsim.run.interrupt import ending_with
 
 DESCENT = "descent"  # part of run.json of a fork: its time, its changes and its ancestors
 
-CLOCK_STEP = 0.05  # the times of a file system may be this much behind those of Python's clock [s]
+CLOCK_STEP = 0.01  # the times of a file system may be this much behind those of Python's clock [s]
 
 
 @contextmanager
