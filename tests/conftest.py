@@ -97,6 +97,15 @@ def osdi21(data_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def slurm_runs(data_folder: Path) -> Path:
+    """Return the folder of recorded runs of a real Slurm. Skip without it."""
+    folder = data_folder.parent / "slurm"
+    if not folder.is_dir():
+        pytest.skip(f"needs the recorded runs of a real Slurm in {folder}, beside the folder of measured data")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> SharedRuns:
     return SharedRuns(shared_root(tmp_path_factory))
 

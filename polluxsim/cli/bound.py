@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 NO = 1  # exit status if a run is better than its bound
 
-LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
-
 
 def add_bound(parser: ArgumentParser) -> None:
     parser.description = (
@@ -76,11 +74,9 @@ def _print_table(runs: Sequence[Run], bounds: Sequence[RunBound]) -> None:
     """Print the bounds of runs as a table, and the sentences on what they do not cover."""
     from polluxsim.look.best_possible import bounds_table
     from polluxsim.look.console import console
-    from polluxsim.look.descriptions import labels
+    from polluxsim.look.descriptions import distinct_names
 
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
-        names = labels(runs)
+    names = distinct_names(runs)
     bounds_by_name = {name: [bound] for name, bound in zip(names, bounds, strict=True)}
     table = bounds_table(bounds_by_name, is_named=len(runs) > 1)
     if table is not None:

@@ -21,8 +21,6 @@ TENANTS = ("user", "queue")  # values of --ranks and --energy
 
 OF_ENERGY = ("gpu-type", "power", "busy-share", "pue")  # options that only --energy uses
 
-LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
-
 
 def add_table(parser: ArgumentParser) -> None:
     parser.description = (
@@ -229,22 +227,13 @@ def _print_settings(options: Namespace) -> None:
 
 
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
-    """Return runs by unique names, the baseline first.
-
-    A name is that of the folder, or, if a name is long, the settings that differ.
-    """
-    from polluxsim.common.files import printable
-    from polluxsim.look.descriptions import labels
+    """Return runs by the names that `distinct_names` gives, the baseline first."""
+    from polluxsim.look.descriptions import distinct_names
     from polluxsim.records.storage import read_run
     from polluxsim.statistics.groups import baseline_first
 
     runs = [read_run(folder) for folder in folders]
-    names = [run.name for run in runs]
-    if max(map(len, names)) > LONGEST_NAME:
-        names = labels(runs)
-    if len(set(names)) < len(names):
-        names = [printable(str(folder)) for folder in folders]
-    name_of = {id(run): name for run, name in zip(runs, names, strict=True)}
+    name_of = {id(run): name for run, name in zip(runs, distinct_names(runs), strict=True)}
     return {name_of[id(run)]: run for run in baseline_first(runs, baseline)}
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
+from polluxsim.common.files import printable
 from polluxsim.common.parquet import read_parquet
 from polluxsim.common.phrases import number_of
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
@@ -18,6 +19,8 @@ from polluxsim.records.folders import SWEEP_FILE, info_of
 from polluxsim.records.results import BeforeRun
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import labels_of, settings_of
+
+LONGEST_NAME = 24  # longest name of a folder that names its run [characters]
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -31,6 +34,20 @@ def labels(runs: Sequence[Run]) -> list[str]:
         else:
             distinct_labels.append(label)
     return distinct_labels
+
+
+def distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Return a name for each run that no other run has.
+
+    It is the name of the folder. If one is long, as in sweeps, the names are the settings that differ. If names are
+    equal, they are the paths of the folders.
+    """
+    names = [run.name for run in runs]
+    if max(map(len, names)) > LONGEST_NAME:
+        names = labels(runs)
+    if len(set(names)) < len(names):
+        names = [printable(str(run.folder)) for run in runs]
+    return names
 
 
 def workload_words(info: Mapping[str, Any]) -> str:

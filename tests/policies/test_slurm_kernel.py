@@ -452,20 +452,11 @@ def plans_near(folder: Path) -> tuple[int, int]:
     return near, total
 
 
-@pytest.fixture(scope="module")
-def recorded(data_folder: Path) -> Path:
-    """Return the folder of recorded runs of a real Slurm. Skip without it."""
-    folder = data_folder.parent / "slurm"
-    if not folder.is_dir():
-        pytest.skip(f"needs the recorded runs of a real Slurm in {folder}, beside the folder of measured data")
-    return folder
+def test_plans_are_those_of_squeue_start(slurm_runs: Path) -> None:
+    assert plans_near(slurm_runs) == (312, 312)
 
 
-def test_plans_are_those_of_squeue_start(recorded: Path) -> None:
-    assert plans_near(recorded) == (312, 312)
-
-
-def test_without_the_merge_of_windows_plans_differ(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_merge_of_windows_plans_differ(slurm_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Windows, "_merge", lambda *_: None)
-    near, total = plans_near(recorded)
+    near, total = plans_near(slurm_runs)
     assert near < 0.9 * total

@@ -380,15 +380,6 @@ class TestReplay:
         assert main(["log", "decisions", str(backfilled), "--policy", "easy", "--replay"]) == 2
 
 
-@pytest.fixture(scope="module")
-def recorded(data_folder: Path) -> Path:
-    """Return the folder of recorded runs of a real Slurm. Skip without it."""
-    folder = data_folder.parent / "slurm"
-    if not folder.is_dir():
-        pytest.skip(f"needs the recorded runs of a real Slurm in {folder}, beside the folder of measured data")
-    return folder
-
-
 RUNS = {"fifo": 37, "bf": 75, "mf": 83, "run1": 57, "live": 55}
 
 
@@ -397,9 +388,9 @@ def fit_of(folder: Path, run: str) -> Fit:
 
 
 @pytest.fixture(scope="module")
-def fits(recorded: Path) -> dict[str, Fit]:
+def fits(slurm_runs: Path) -> dict[str, Fit]:
     """Return the fit of each recorded run."""
-    return {run: fit_of(recorded, run) for run in RUNS}
+    return {run: fit_of(slurm_runs, run) for run in RUNS}
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -501,10 +492,10 @@ RULES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_comparison_fails_without_a_rule(recorded: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+def test_the_comparison_fails_without_a_rule(slurm_runs: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     run, leave_out = RULES[rule]
     leave_out(monkeypatch)
-    agreed = fit_of(recorded, run).agreement
+    agreed = fit_of(slurm_runs, run).agreement
     assert agreed.decisions - agreed.agreeing_decisions > 1
 
 
