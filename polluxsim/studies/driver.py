@@ -70,7 +70,7 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     timing_rows = []
     for entry in entries:
         info = info_of(entry.folder)
-        row = _result_row(entry, folder, info)
+        row = result_row(entry, folder, info)
         rows.append(row)
         column_types.update(declared_types(entry.config))
         for name, (metric, _) in values_in(info).items():
@@ -108,7 +108,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
     return pa.table(arrays)
 
 
-def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+def result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run in the table of a sweep; `info` is the content of its run.json."""
     summary = info["summary"] or {}  # null for a run without jobs
     # The columns have the order of the fields, whatever the order in the file.
@@ -356,10 +356,10 @@ def _make_and_tabulate(
         # The checks load the workloads, so the same processes make the runs.
         with workers.kept():
             _check(missing, workers)
-            _make_missing(missing, workers, num_finished)
+            make_missing(missing, workers, num_finished)
     elif missing:
         # A single run that cannot be made fails at its start, which says the same as a check.
-        _make_missing(missing, workers, num_finished)
+        make_missing(missing, workers, num_finished)
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
@@ -379,7 +379,7 @@ def _check(entries: Sequence[Entry], workers: RunWorkers) -> None:
     raise SweepError(message, errors) from first_error
 
 
-def _make_missing(missing: Sequence[Entry], workers: RunWorkers, num_finished: int) -> None:
+def make_missing(missing: Sequence[Entry], workers: RunWorkers, num_finished: int) -> None:
     """Make the missing runs of a sweep, of which `num_finished` runs are finished.
 
     Raise a SweepError that names the first failed run, or the first run whose files changed. Raise the error itself if

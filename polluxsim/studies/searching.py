@@ -6,23 +6,31 @@ same command proposes the same trials, and an interrupted search continues with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import yaml
 
 from polluxsim.common.errors import InvalidConfigError, SweepError, did_you_mean
 from polluxsim.common.files import atomic_write
+from polluxsim.records.folders import info_of
 from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.run.spec import Choices, Interval, RunSpec, Search, SearchedRuns
 from polluxsim.statistics.metric_lines import METRICS
-from polluxsim.studies.driver import CompletedSweep, complete_sweep, reserved
+from polluxsim.studies.driver import (
+    DATASET,
+    TIMING,
+    CompletedSweep,
+    complete_sweep,
+    make_missing,
+    reserved,
+    result_row,
+)
 from polluxsim.studies.launching import RunWorkers
-from polluxsim.studies.plan import Entry, entry_of
+from polluxsim.studies.plan import Entry, arranged, clear_runs, copy_run, entry_of, finished_runs
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -52,40 +60,75 @@ def search_runs(searched: SearchedRuns, workers: RunWorkers) -> tuple[CompletedS
     """
     study = _new_study(searched.search)
     folder = searched.place.folder
+    cache = None if searched.place.cache is None else Path(searched.place.cache)
     with reserved(folder):
+        trials = _Trials(searched, workers, cache)
         try:
-            sweep = _make_trials(searched, study, workers)
-        except SweepInterrupted:
-            raise
-        except KeyboardInterrupt:  # between two groups of trials
-            message = "interrupted, the finished runs are kept; the same command continues"
+            while len(trials.entries) < searched.search.num_trials:
+                trials.make_group(study)
+        except KeyboardInterrupt:
+            clear_runs(entry.folder for entry in trials.entries)  # the workers have ended
+            counts = f"{trials.num_told} of {searched.search.num_trials}"
+            message = f"interrupted, {counts} runs are finished and kept; the same command continues"
             raise SweepInterrupted(message) from None
+        sweep = complete_sweep(trials.entries, folder, workers, cache)
         best = _best_of(study)
         _write_best(best, study, folder)
-    return sweep, best
+    return sweep._replace(done=trials.num_made), best
 
 
-def _make_trials(searched: SearchedRuns, study: Study, workers: RunWorkers) -> CompletedSweep:
-    """Make the trials of a search that are not finished, and tell the study their metrics."""
-    search = searched.search
-    place = searched.place
-    distributions = {name: _distribution(values) for name, values in searched.space.items()}
-    cache = None if place.cache is None else Path(place.cache)
-    entries: list[Entry] = []
-    num_made = 0
-    while True:
-        num_proposed = min(search.num_at_once, search.num_trials - len(entries))
+class _Trials:
+    """The trials of a search so far.
+
+    The folder and the cache are read once, at the start, so that the time of a group of trials does not grow with their
+    number. The table of all trials is written when the last one is finished.
+    """
+
+    def __init__(self, searched: SearchedRuns, workers: RunWorkers, cache: Path | None) -> None:
+        self.entries: list[Entry] = []  # in the order of their proposals
+        self.num_made = 0  # number of runs made now; all other ones were finished before
+        self.num_told = 0  # number of trials whose metrics the study knows
+        self._searched = searched
+        self._workers = workers
+        self._finished = finished_runs(searched.place.folder)  # folders by key
+        self._cached: Mapping[str, Path] = {}
+        if cache is not None and cache.is_dir():
+            self._cached = finished_runs(cache)
+        for name in (DATASET, TIMING):  # a table exists only if its sweep is complete
+            (searched.place.folder / name).unlink(missing_ok=True)
+
+    def make_group(self, study: Study) -> None:
+        """Make the runs that a study proposes next, and tell it their metrics in the order of the proposals."""
+        search = self._searched.search
+        distributions = {name: _distribution(values) for name, values in self._searched.space.items()}
+        num_proposed = min(search.num_at_once, search.num_trials - len(self.entries))
         trials = [study.ask(distributions) for _ in range(num_proposed)]
-        planned = searched.plan([[*searched.fixed, *_overrides_of(trial)] for trial in trials])
+        combined = [[*self._searched.fixed, *_overrides_of(trial)] for trial in trials]
+        planned = self._searched.plan(combined)
         _check_metric(search.metric, planned[0].spec)
-        proposed = [entry_of(run.overrides, run.spec, place.folder, run.subfolder) for run in planned]
-        entries += proposed
-        sweep = complete_sweep(entries, place.folder, workers, cache)
-        num_made += sweep.done
+        place = self._searched.place.folder
+        proposed = [entry_of(run.overrides, run.spec, place, run.subfolder) for run in planned]
+        self.entries += proposed
+        self._make_missing(proposed)
         for trial, entry in zip(trials, proposed, strict=True):
-            study.tell(trial, _metric_of(entry, sweep.table, search.metric))
-        if len(entries) >= search.num_trials:
-            return sweep._replace(done=num_made)
+            study.tell(trial, _metric_of(entry, self._finished[entry.key], search.metric))
+            self.num_told += 1
+
+    def _make_missing(self, proposed: Sequence[Entry]) -> None:
+        """Make the proposed runs that are neither in the folder of the search nor in the cache."""
+        missing = []
+        for entry in arranged(proposed, self._finished):
+            if entry.key in self._finished:
+                continue
+            clear_runs([entry.folder])  # what a killed search may have left
+            if entry.key in self._cached:
+                copy_run(self._cached[entry.key], entry.folder)
+            else:
+                missing.append(entry)
+            self._finished[entry.key] = entry.folder
+        if missing:
+            make_missing(missing, self._workers, len(self.entries) - len(missing))
+            self.num_made += len(missing)
 
 
 def _best_of(study: Study) -> BestTrial:
@@ -158,10 +201,10 @@ def _check_metric(metric: str, spec: RunSpec) -> None:
         )
 
 
-def _metric_of(entry: Entry, table: pa.Table, metric: str) -> float:
-    """Return the metric of a run in the table of its sweep. Raise SweepError if the run has no value of it."""
-    row = table["key"].to_pylist().index(entry.key)
-    value = table[metric][row].as_py() if metric in table.column_names else None
+def _metric_of(entry: Entry, folder: Path, metric: str) -> float:
+    """Return the metric of a finished run in a folder. Raise SweepError if the run has no value of it."""
+    row = result_row(replace(entry, folder=folder), folder, info_of(folder))
+    value = row.get(metric)
     if value is None or isnan(value):
         raise SweepError(f"{entry}: the run has no {metric}, so that the search cannot compare it with others")
     return float(value)
