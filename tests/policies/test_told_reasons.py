@@ -289,3 +289,9 @@ def test_the_only_job_without_a_lease_is_said_to_be_the_only_one() -> None:
 def test_a_job_with_one_number_of_gpus_is_not_told_a_speedup() -> None:
     said = told(EffectiveScaling(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 2, 600.0))["a", 60.0]
     assert said.endswith("This job has 2 GPUs, the fewest and the most that it may have now.")
+
+
+def test_gpus_that_are_up_are_not_denied_to_a_job_that_needs_more_than_are_up() -> None:
+    reasons = told(RoundsOfShares(MaxMin()), OUTAGE, toy_job("wide", 0.0, 8))
+    first = reasons["wide", min(time for _, time in reasons)]
+    assert "needs 8 GPUs at once. When its turn comes, 4 GPUs are left" in first

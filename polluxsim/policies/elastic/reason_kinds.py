@@ -11,8 +11,9 @@ from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS
 PROPORTIONAL_SHARE = ReasonKind(
     "proportional-share",
     "The policy divides {num_gpus:GPU} in proportion to the requests, which come to {demand:GPU}. The request of this "
-    "job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each next GPU goes to the job with the smallest part of its "
-    "request, of equal ones to the first submitted. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
+    "job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each turn goes to the job with the smallest part of its "
+    "request, of equal ones to the first submitted. In its turn, a job gets one GPU more, or at once all GPUs without "
+    "which it cannot run. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
     "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
     "|, the most that it may have now].",
     {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end"), "GPUs")},

@@ -48,7 +48,8 @@ class Turn(NamedTuple):
 
     gpu_type: str
     position: int  # position of the job in the queue, from 1
-    gpus_left: int  # GPUs of the type that were left for the job, or for `head`; 0 if the job cannot use the type
+    # GPUs of the type that were left for the job, or for `head`; 0 if the job could not use the type with all nodes up.
+    gpus_left: int
     can_use: bool  # whether the job can use the type
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
@@ -196,7 +197,8 @@ class RoundsOfShares(Policy):
 
     def _turns(self, view: ClusterView, gpu_type: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
         """Yield the turns of the jobs in the queue of a type. `taken` contains the turns of jobs that have GPUs."""
-        gpus_left = gpus_by_type(view)[gpu_type]
+        num_gpus = gpus_by_type(view)[gpu_type]
+        gpus_left = num_gpus
         for job in view.jobs:
             if job.job_id in taken and taken[job.job_id].gpu_type == gpu_type:
                 gpus_left -= job.num_replicas
@@ -214,10 +216,12 @@ class RoundsOfShares(Policy):
             may_take = can_use and not has_gpus and head is None
             is_taken = may_take and job.num_replicas <= gpus_left
             is_behind_head = head is not None
+            # Too few GPUs are up. Those that are up are left all the same, so the reason states them.
+            lacks_nodes = gpu_type in job.speeds and job.num_replicas > num_gpus
             turn = Turn(
                 gpu_type,
                 position,
-                gpus_left=gpus_left if can_use or is_behind_head else 0,
+                gpus_left=gpus_left if can_use or is_behind_head or lacks_nodes else 0,
                 can_use=can_use,
                 is_taken=is_taken,
                 ahead=tuple(ahead[: -NEAREST - 1 : -1]),  # the nearest first
