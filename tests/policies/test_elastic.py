@@ -171,7 +171,7 @@ def test_jsa_lets_no_job_overtake() -> None:
         (
             Proportional(),
             "a",
-            "for 1 GPU comes to 2.00. Each next GPU goes to the job with the smallest part of its request",
+            "for 1 GPU comes to 2.00. Each turn goes to the job with the smallest part of its request",
         ),
         (
             Afs(),
