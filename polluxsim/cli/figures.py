@@ -43,6 +43,7 @@ TAKEN: Mapping[str, Mapping[str, Any]] = {
     "x": {"required": True},
     "metric": {"default": "avg_jct", "once": True},
     "by": {"note": "it has a line for each value (default: all settings that differ)"},
+    "baseline": {"note": "of the bars (default: the first setting with the same workload)"},
     "cards": {"note": "cards to compare (default: the model of the agents, fitted to PROFILES)"},
     "application": {"once": True, "note": "(default: cifar10, or the first if there is none)"},
 }

@@ -31,7 +31,8 @@ def add_table(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
     add_runs(parser, DATASET)
     add_option(parser, "metric", note="(default: six metrics)")
-    add_option(parser, "baseline", note="(default: the first run)")
+    add_option(parser, "baseline", note="(default: the first run, or the first setting with the same workload)")
+    add_option(parser, "by", once=True, note="with a table for each value")
     add_option(parser, "ranks", choices=TENANTS)
     add_option(parser, "energy", choices=TENANTS)
     for name in OF_ENERGY:
@@ -63,7 +64,7 @@ def _table(options: Namespace) -> None:
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _in_window(_runs(options.runs), window).items()}
         console().print(rank_table(results, options.ranks))
-    elif options.form or options.metric or not _are_few_runs(options.runs):
+    elif options.form or options.metric or options.by or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
         runs = _in_window(_runs(options.runs, options.baseline), window)
@@ -109,7 +110,7 @@ def _print_energy(options: Namespace) -> None:
     from polluxsim.look.energy_table import assumptions, energy_table
     from polluxsim.statistics.energy import Consumption, energy_of
 
-    for name in ("form", "metric", "baseline", "ranks", "from", "to"):
+    for name in ("form", "metric", "baseline", "by", "ranks", "from", "to"):
         if getattr(options, name):
             option = options.form if name == "form" else name
             raise InvalidConfigError(f"--energy cannot be used with --{option}, which is about metrics; leave one out")
@@ -182,6 +183,8 @@ def _refuse_beside_ranks(options: Namespace) -> None:
         raise InvalidConfigError(
             "--ranks cannot be used with --metric, because its table has no metrics; leave one out"
         )
+    if options.by:
+        raise InvalidConfigError("--ranks cannot be used with --by, because its table has no settings; leave one out")
     if options.baseline:
         raise InvalidConfigError(
             "--ranks cannot be used with --baseline, because its table has no changes; leave one out"
@@ -206,24 +209,60 @@ def _are_few_runs(paths: Sequence[Path]) -> bool:
 
 def _print_settings(options: Namespace) -> None:
     """Print a table with a row for each setting, in the form that the options choose."""
-    from polluxsim.look.console import console
     from polluxsim.look.settings_tables import FORMS, as_text
     from polluxsim.statistics.comparisons import settings_table
     from polluxsim.statistics.frames import frame_at
 
     window = window_of(options)
     frame = frame_at(options.runs) if window is None else _frame_in_window(options, window)
+    if options.by:
+        _print_by_value(options, frame)
+        return
     table = settings_table(frame, options.metric or (), options.baseline)
     if options.form is not None:
         print(FORMS[options.form](table))
         return
-    width = console().width if sys.stdout.isatty() else 80
-    print(as_text(table, width))
+    print(as_text(table, _width()))
     if window is None and _have_bounds(options.runs):
         from polluxsim.statistics.comparisons import runs_by_setting
         from polluxsim.statistics.frames import runs_at
 
         _print_bounds(runs_by_setting(runs_at(options.runs)), options.metric or ())
+
+
+def _print_by_value(options: Namespace, frame: pd.DataFrame) -> None:
+    """Print a table for each value of the setting of --by, with this value as its heading."""
+    from polluxsim.common.errors import InvalidConfigError
+    from polluxsim.look.settings_tables import FORMS, as_text
+    from polluxsim.statistics.comparisons import settings_table
+    from polluxsim.statistics.frames import parts_by_value
+    from polluxsim.statistics.groups import in_words
+
+    if options.form in ("csv", "json"):
+        raise InvalidConfigError(
+            f"--by cannot be used with --{options.form}, which is one table for programs; leave one out"
+        )
+    for number, (value, part) in enumerate(parts_by_value(frame, options.by)):
+        table = settings_table(part, options.metric or (), options.baseline)
+        heading = str(value)
+        if options.by != "policy":
+            heading = in_words(options.by, value)
+        if number:
+            print()
+        if options.form == "latex":
+            print(f"% {heading}")
+        elif options.form == "markdown":
+            print(f"### {heading}\n")
+        else:
+            print(f"{heading}\n")
+        print(FORMS[options.form](table) if options.form else as_text(table, _width()))
+
+
+def _width() -> int:
+    """Return the width of tables as text [characters]."""
+    from polluxsim.look.console import console
+
+    return console().width if sys.stdout.isatty() else 80
 
 
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
@@ -253,7 +292,7 @@ def add_compare(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
     add_runs(parser)
     add_option(parser, "by", once=True, note="all other settings of a pair are equal")
-    add_option(parser, "baseline", note="(default: the first run)")
+    add_option(parser, "baseline", note="(default: the first setting with the same workload)")
     add_option(parser, "ranks", choices=TENANTS)
     add_window(parser)
     parser.set_defaults(action=_compare)

@@ -25,6 +25,7 @@ LEAST_WIDTH = 40  # tables as text are at least this wide [characters]
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
 NOT_COMPARED = "times, finish-time fairness and GPU time"  # metrics that are not compared if jobs were not served
 ONE_UNIT = "runs of a workload whose seeds change nothing count as one"
+OTHER_WORKLOADS = "No changes: each setting has another workload. A baseline compares them all the same."
 QUANTITY = "ratio of geometric means over pairs, minus 1"  # the change that is reported
 
 
@@ -77,6 +78,9 @@ def _last_notes(table: SettingsTable) -> list[str]:
     last_notes: list[str] = []
     if _changes(table):
         last_notes += _change_notes(table)
+    elif _have_own_baselines(table):
+        last_notes.append(OTHER_WORKLOADS)
+        return last_notes
     has_one_run_each = _has_one_run_each(table)
     if len(table.cells) == 1:
         if has_one_run_each:
@@ -86,6 +90,11 @@ def _last_notes(table: SettingsTable) -> list[str]:
         return [*last_notes, verdict(table)]
     needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
     return [*last_notes, f"{needed} needs {LEAST_FOR_VERDICT}."]
+
+
+def _have_own_baselines(table: SettingsTable) -> bool:
+    """Return whether there are several settings, and none of them is compared with another."""
+    return len(table.baselines) > 1 and all(label == other for label, other in table.baselines.items())
 
 
 def _all_cells(table: SettingsTable) -> list[Cell]:
@@ -237,7 +246,7 @@ def _against(table: SettingsTable) -> str:
     names = list(dict.fromkeys(table.baselines.values()))
     if len(names) == 1:
         return f"against {names[0]} (baseline)"
-    return f"against the most similar baseline of {', '.join(names)}"
+    return f"against the most similar of the baselines {'; '.join(names)}"
 
 
 def measured_change(change: Measured | None) -> str:

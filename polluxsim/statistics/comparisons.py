@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from functools import partial
 from numbers import Real
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from polluxsim.metrics.summary import of_run
 from polluxsim.records.folders import policy_name
 from polluxsim.records.results import Result
 from polluxsim.records.storage import Run
+from polluxsim.statistics.baselines import baselines
 from polluxsim.statistics.common_jobs import InCommon, common_to_pairs
 from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
@@ -29,7 +29,7 @@ from polluxsim.statistics.frames import (
     rows_of,
     settings_in,
 )
-from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, names_of, no_baseline, settings_of
+from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, names_of, settings_of
 from polluxsim.statistics.metric_lines import is_lower_bound, metric_of, needs_completion
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
@@ -74,7 +74,8 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     Runs that differ only in seed or workload replicate a setting. `frame` has a row for each run: settings by their
     path, like `policy.p`, and metrics in the units of `Summary`. `metrics` are columns of it, by default those of
     `SHOWN` that a run has, and the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a
-    setting, or the folder of a run, by default the setting of the first run.
+    setting, or the folder of a run. By default each setting is compared with the first setting that has the same
+    workload.
 
     Raise InvalidInputError if a column is missing or not a number, or if no run is the baseline.
     """
@@ -88,9 +89,22 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
         check_column(frame, name, "metric")
     metrics_of_table = {name: metric_of(name, declared) for name in names}
     rows = rows_of(frame)
-    labels = distinct_labels(rows)
-    pairs = baselines(rows, labels, baseline)
-    samples = samples_of(rows, labels, metrics_of_table)
+    return table_of(rows, distinct_labels(rows), metrics_of_table, baseline)
+
+
+def table_of(
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    metrics: Mapping[str, Metric],
+    baseline: str | None = None,
+    pooled: Sequence[str] = REPLICATES,
+) -> SettingsTable:
+    """Return the table of runs whose settings have these labels. Runs with equal `pooled` settings are pairs.
+
+    `baseline` is as for `settings_table`. Raise InvalidInputError if no run is the baseline.
+    """
+    pairs = baselines(rows, labels, baseline, pooled)
+    samples = samples_of(rows, labels, metrics, pooled)
     unserved = with_unserved_jobs(rows, labels)
     cells = {}
     for label, other in pairs.items():
@@ -99,8 +113,8 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
             unserved[label] = UNEVEN
     # A baseline can be marked after a setting that is compared with it. So the cells follow when all are marked.
     for label, other in pairs.items():
-        cells[label] = _cells(samples, metrics_of_table, (label, other), unserved)
-    return SettingsTable(cells, metrics_of_table, pairs, unserved, _incomplete(rows, labels))
+        cells[label] = _cells(samples, metrics, (label, other), unserved)
+    return SettingsTable(cells, metrics, pairs, unserved, _incomplete(rows, labels))
 
 
 def _count(cell: object) -> int:
@@ -242,37 +256,6 @@ def distinct_labels(rows: Sequence[Row]) -> list[str]:
     return [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
 
 
-def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
-    """Return the label of the baseline of each label, in order of first appearance.
-
-    By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a run. If it matches
-    several labels, the baseline of a label is the most similar of these. Raise InvalidInputError if it matches none.
-    """
-    # Of equal labels, the last one counts. So in reverse order, each label gets its first row.
-    row_of_label = dict(zip(reversed(labels), reversed(rows), strict=True))
-    settings = {label: settings_in(row) for label, row in row_of_label.items()}
-    order = list(dict.fromkeys(labels))
-    candidates = order[:1]
-    if baseline is not None:
-        candidates = []
-        for label, row in zip(labels, rows, strict=True):
-            names = (label, *names_of(row.get("folder"), row))
-            if is_named(row, names, baseline):
-                candidates.append(label)
-        if not candidates:
-            raise no_baseline(baseline, order)
-
-    def distance(label: str, other: str) -> int:
-        """Return the number of settings that differ, besides those of replicates."""
-        ours = settings[label]
-        theirs = settings[other]
-        keys = (ours.keys() | theirs.keys()) - set(REPLICATES)
-        return sum(ours.get(key) != theirs.get(key) for key in keys)
-
-    # Of equally similar candidates, the first is the baseline.
-    return {label: min(candidates, key=partial(distance, label)) for label in order}
-
-
 COMPARED = (
     "avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "p50_waiting_time",
     "p90_waiting_time", "p95_waiting_time", "p99_waiting_time", "makespan", "restarts", "gpu_hours", "max_fairness",
@@ -345,8 +328,9 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
 
     `by` is the setting to compare, like `policy` or `policy.p`: runs that agree in all other settings are pairs. By
     default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
-    `settings_table`; by default it is the setting of the first run. Raise InvalidInputError if the runs have only one
-    setting, or not the setting `by`, or if no run is the baseline.
+    `settings_table`. By default it is the first value of `by`, or without `by` the first setting with the same
+    workload. Raise InvalidInputError if the runs have only one setting, each another workload, or not the setting
+    `by`, or if no run is the baseline.
     """
     runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
@@ -364,8 +348,18 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
         key_of_pair = repr([row.get(key) for key in pooled])
         runs_by_key[label][key_of_pair] = run
     unserved = with_unserved_jobs(rows, labels)
+    if by and baseline is None:
+        # The user chose the setting to compare, which may be one of the workload.
+        pairs = dict.fromkeys(labels, labels[0])
+    else:
+        pairs = baselines(rows, labels, baseline)
+    if all(label == other for label, other in pairs.items()):
+        raise InvalidInputError(
+            "nothing to compare: each setting has another workload; give --by SETTING or --baseline NAME to compare "
+            "different workloads"
+        )
     comparisons = []
-    for label, other in baselines(rows, labels, baseline).items():
+    for label, other in pairs.items():
         if label == other:
             continue
         pair = ((label, runs_by_key[label]), (other, runs_by_key[other]))

@@ -148,6 +148,24 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
         raise InvalidInputError(f"{name} is {first_value!r} in a run; give a metric that has numbers")
 
 
+def parts_by_value(frame: pd.DataFrame, setting: str) -> list[tuple[Any, pd.DataFrame]]:
+    """Return the values of a setting, or the names of policies for `policy`, each with its runs, in order of the runs.
+
+    A value is None for runs without the setting. Raise InvalidInputError if no run has the setting.
+    """
+    values: list[Any]
+    if setting == "policy":
+        values = list(map(policy_name, every_row_of(frame)))
+    else:
+        check_column(frame, setting, "setting")
+        values = [row.get(setting) for row in every_row_of(frame)]
+    # Values can be lists, which are no keys.
+    positions: dict[str, list[int]] = {}
+    for position, value in enumerate(values):
+        positions.setdefault(repr(value), []).append(position)
+    return [(values[places[0]], frame.iloc[places]) for places in positions.values()]
+
+
 PARQUET = ".parquet"  # end of the names of datasets
 
 

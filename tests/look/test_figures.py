@@ -261,7 +261,8 @@ def test_policies_without_their_own_colour_look_different_and_have_whole_bars() 
     axes = sweep(pd.DataFrame(rows, columns=["policy._target_", "seed", "avg_jct"]), "policy").axes[0]
     points = [line for line in axes.get_lines() if len(line.get_xdata()) == 1]
     assert len({(line.get_color(), line.get_marker()) for line in points}) == 4
-    assert [line.get_marker() for line in axes.get_lines() if line not in points] == ["none", "_", "_"]
+    # The line, the two ends of the bars, and the dashes at the changes.
+    assert [line.get_marker() for line in axes.get_lines() if line not in points] == ["none", "_", "_", "_"]
 
 
 def test_runs_without_the_setting_are_a_level_line_beside_runs_of_the_policy_with_it() -> None:

@@ -238,23 +238,66 @@ def test_a_count_of_one_run_has_no_decimals() -> None:
     assert "| 25 |" in as_markdown(settings_table(frame, ["restarts"]))
 
 
-def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
+def random_sweep(rng: np.random.Generator) -> pd.DataFrame:
+    """Return a sweep over policies, and in half of all cases over numbers of jobs too, with outliers."""
+    policies = ["a.Fifo", "b.Tiresias", "c.Pollux"][: rng.integers(2, 4)]
+    numbers = [20, 60] if rng.random() < 0.5 else [40]
+    rows = []
+    for seed in range(rng.integers(1, 9)):
+        for number in numbers:
+            for policy in policies:
+                jct = 3600.0 * number * np.exp(rng.normal(0, 1.5))
+                rows.append({"policy._target_": policy, "workload.num_jobs": number, "seed": seed, "avg_jct": jct})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_bars_of_a_sweep_s_figure_are_the_table_s_changes(seed: int) -> None:
+    """Each point is found in the table by its mean, which no two settings share."""
+    frame = random_sweep(np.random.default_rng(seed))
+    x = "policy" if seed % 2 else "workload.num_jobs"
+    for baseline in (None, "policy=fifo", "policy=tiresias"):
+        table = frame_of_settings(settings_table(frame, ["avg_jct"], baseline))[JCT]
+        baselines = settings_table(frame, ["avg_jct"], baseline).baselines
+        num_bars = 0
+        for series in drawn_of(frame, x, "avg_jct", baseline=baseline).series:
+            for mean, low, high, change in zip(series.mean, series.low, series.high, series.change, strict=True):
+                (label,) = [label for label in table.index if np.isclose(table["mean"][label], mean, rtol=1e-12)]
+                if np.isnan(change):
+                    continue
+                num_bars += 1
+                drawn = np.array([low, change, high]) / table["mean"][baselines[label]] - 1
+                printed = [table[part][label] for part in ("change low", "change", "change high")]
+                np.testing.assert_allclose(drawn, printed, rtol=1e-9, atol=1e-12)
+        has_intervals = "change low" in table and table["change low"].notna().any()
+        assert (num_bars > 0) == has_intervals
+
+
+def test_settings_are_compared_within_one_workload() -> None:
     frame = sweep()
-    drawn = drawn_of(frame, "policy.p", "avg_jct")
-    table = frame_of_settings(settings_table(frame))[JCT]
-    (series,) = drawn.series
-    means = table["mean"][["p = −10", "p = −1"]] / (1 + table["change"][["p = −10", "p = −1"]])
-    np.testing.assert_allclose(series.low[:2] / means - 1, table["change low"][["p = −10", "p = −1"]])
-    assert np.isnan(series.low[2])
-    assert "against p = 1, by pairs" in drawn.note
+    both = pd.concat([frame.assign(**{"workload.num_jobs": number}) for number in (20, 60)])
+    table = settings_table(both, ["avg_jct"])
+    assert len(table.cells) == 6
+    assert len(set(table.baselines.values())) == 2
+    for label, baseline in table.baselines.items():
+        assert ("60" in label) == ("60" in baseline)
+
+
+def test_settings_of_different_workloads_alone_have_no_changes() -> None:
+    frame = sweep().rename(columns={"policy.p": "workload.num_jobs"})
+    table = settings_table(frame, ["avg_jct"])
+    assert all(cell["avg_jct"].change is None for cell in table.cells.values())
+    assert "No changes: each setting has another workload." in as_text(table)
+    changed = settings_table(frame, ["avg_jct"], "workload.num_jobs=-1")
+    assert sum(cell["avg_jct"].change is not None for cell in changed.cells.values()) == 2
 
 
 def test_the_note_of_a_sweep_s_figure_stays_inside_it() -> None:
-    frame = sweep().rename(columns={"policy.p": "workload.num_jobs"})
-    frame["workload.num_jobs"] += 20_000
-    figure = draw_sweep(frame, "workload.num_jobs")
+    frame = sweep().rename(columns={"policy.p": "engine.restart_delay"})
+    frame["engine.restart_delay"] += 20_000
+    figure = draw_sweep(frame, "engine.restart_delay")
     note = figure.axes[0]._left_title
-    assert "20001, by pairs" in note.get_text()
+    assert "20001, by pairs" in " ".join(note.get_text().split())
     assert note.get_window_extent(figure.canvas.get_renderer()).x1 < figure.bbox.x1
 
 

@@ -110,7 +110,8 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
 
 
 def _sweep(options: PlotRequest, subject: FigureSubject) -> Drawing:
-    return sweep(subject.metrics(), options.x or "", options.metric, options.by, options.width_in_cm)
+    frame = subject.metrics()
+    return sweep(frame, options.x or "", options.metric, options.by, options.width_in_cm, options.baseline)
 
 
 def _of_profiles(options: PlotRequest, _: FigureSubject) -> Drawing:

@@ -41,7 +41,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "usage": ("each", "bin"),
     "queue": ("each", "bin"),
     "job": ("job", "profiles"),
-    "sweep": ("x", "metric", "by"),
+    "sweep": ("x", "metric", "by", "baseline"),
     "scaling": (),
     "throughput": ("profiles", "cards", "application"),
     "batch-size": ("profiles", "application"),
@@ -73,6 +73,7 @@ class PlotRequest:
     x: str | None = None
     metric: str = "avg_jct"
     by: Sequence[str] | None = None
+    baseline: str | None = None  # setting or run that the bars of `sweep` compare with
     application: Any = None  # application to draw; for `throughput`, a list of applications
 
     def __post_init__(self) -> None:

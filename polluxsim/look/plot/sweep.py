@@ -20,7 +20,7 @@ from polluxsim.look.colours import Look, looks
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, Drawing, name_lines, new_panel, styled
 from polluxsim.metrics.declared import declared_in
 from polluxsim.records.folders import POLICY, policy_name
-from polluxsim.statistics.comparisons import baselines, samples_of
+from polluxsim.statistics.comparisons import table_of
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate, Measured
 from polluxsim.statistics.frames import Row, check_column, every_row_of, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, labels_of
@@ -41,9 +41,10 @@ class Series(NamedTuple):
     policy: str
     x: Array  # rising values of the setting, or indices of `Drawn.names`; a single nan for runs without the setting
     mean: Array  # of the metric
-    # 95 % interval of the mean, or for pairs, of the ratio to the baseline times mean / ratio; nan without one.
+    # 95 % interval of the mean, or for pairs, of the change times the mean of the baseline; nan without one.
     low: Array
     high: Array
+    change: Array  # value of the change where the bar is that of a change, else nan
 
 
 class SweepFigure(NamedTuple):
@@ -61,12 +62,16 @@ class _Point(NamedTuple):
     mean: float
     low: float
     high: float
+    change: float
 
 
-def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> SweepFigure:
-    """Return the contents of the figure `sweep`.
+def drawn_of(
+    frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None, baseline: str | None = None
+) -> SweepFigure:
+    """Return the contents of the figure `sweep`. Bars are the intervals of `settings_table`.
 
-    Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric.
+    `baseline` is as for `settings_table`. Raise InvalidInputError if a column is missing or not of its kind, if a run
+    has no value of the metric, or if no run is the baseline.
     """
     if x == POLICIES:
         # The column has the name of a configuration file. The axis has the name of the policy.
@@ -80,73 +85,69 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     lines = list(zip(policies, _labels(rows, x, by), strict=True))
     # The runs of one point of a line share an arm.
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
-    baseline = baselines(rows, arms)[arms[0]]
     declared = metric_of(metric, declared_in(frame))
-    samples = samples_of(rows, arms, {metric: declared}, _pooled(rows, x, by))
-    means = {}
-    changes = {}
-    # From the last arm on, because the note on missing bars names the units of the first measure.
-    for arm in dict.fromkeys(reversed(arms)):
-        mean = samples.mean(metric, arm, *declared.limits)
-        if mean is not None:
-            means[arm] = mean
-        if arm != baseline:
-            changes[arm] = samples.change(metric, arm, baseline)
-    changes_with_interval = []
-    for change in changes.values():
+    table = table_of(rows, arms, {metric: declared}, baseline, _pooled(rows, x, by))
+    means = {arm: cells[metric].mean for arm, cells in table.cells.items()}
+    changes_with_interval: list[Measured] = []
+    for cells in table.cells.values():
+        change = cells[metric].change
         if change is not None and change.estimate.low is not None:
             changes_with_interval.append(change)
-    # All bars of a figure are of one kind: changes, if a change has an interval.
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        change_estimate = None
+        mean = means[arm].estimate
+        # All bars of a figure are of one kind: changes, if a change has an interval.
         if changes_with_interval:
-            change_estimate = _estimate(changes.get(arm))
-        points[line, arm] = _point(place, means[arm].estimate, change_estimate)
+            baseline_mean = means[table.baselines[arm]].estimate.value
+            points[line, arm] = _point_against(baseline_mean, place, mean, table.cells[arm][metric].change)
+        else:
+            points[line, arm] = _point(place, mean)
     if changes_with_interval:
-        note = _note(changes_with_interval, _value_in_words(rows[arms.index(baseline)], x))
+        rows_of_arms = dict(zip(reversed(arms), reversed(rows), strict=True))
+        words = _baselines_in_words([rows_of_arms[arm] for arm in dict.fromkeys(table.baselines.values())], x)
+        note = _note(changes_with_interval, words)
     else:
         note = _note(list(means.values()), "")
     return SweepFigure(_series(points, in_words(x, None)), names, note)
 
 
-def _value_in_words(row: Row, x: str) -> str:
-    """Return the setting along the axis of a run in words, or the name of its policy."""
+def _baselines_in_words(rows: Sequence[Row], x: str) -> str:
+    """Return the baselines in words, given the first run of each."""
     if x == POLICIES:
-        return str(row.get(x))
-    return in_words(x, row.get(x))
+        values = [str(row.get(x)) for row in rows]
+    else:
+        values = [in_words(x, row.get(x)) for row in rows]
+    policies = list(dict.fromkeys(map(policy_name, rows)))
+    if len(set(values)) == 1:
+        return values[0]
+    if len(policies) == 1:
+        return f"{policies[0]} at the same workload"
+    return "the most similar baseline"
 
 
-def _estimate(change: Measured | None) -> Estimate:
-    """Return the estimate of a change; 0 without an interval if the change is unknown."""
-    if change is None or not change.is_known:
-        return Estimate(0.0, None, None)
-    return change.estimate
+def _point(x: float, mean: Estimate) -> _Point:
+    """Return the mean with its own interval."""
+    low = np.nan
+    high = np.nan
+    if mean.low is not None and mean.high is not None:
+        low = mean.low
+        high = mean.high
+    return _Point(x, mean.value, low, high, np.nan)
 
 
-def _point(x: float, mean: Estimate, change: Estimate | None) -> _Point:
-    """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
-    low = mean.low
-    high = mean.high
-    if change is not None:
-        # The interval of the ratio to the baseline, times the mean of the baseline. A ratio of 0 has a mean of 0.
-        baseline = 0.0
-        if change.value > -1:
-            baseline = mean.value / (1 + change.value)
-        low = _scaled(change.low, baseline)
-        high = _scaled(change.high, baseline)
-    if low is None:
-        low = np.nan
-    if high is None:
-        high = np.nan
-    return _Point(x, mean.value, low, high)
+def _point_against(baseline: float, x: float, mean: Estimate, change: Measured | None) -> _Point:
+    """Return the mean with the change against a baseline and its interval, times the mean of the baseline.
 
-
-def _scaled(change: float | None, baseline: float) -> float | None:
-    """Return the value that differs from a baseline by a change, a share of it; None if the change is unknown."""
-    if change is None:
-        return None
-    return baseline * (1 + change)
+    A bar then ends below the point of the baseline exactly if the interval of the change ends below 0.
+    """
+    low = np.nan
+    high = np.nan
+    changed = np.nan
+    if change is not None and change.is_known and change.estimate.low is not None and change.estimate.high is not None:
+        low = baseline * (1 + change.estimate.low)
+        high = baseline * (1 + change.estimate.high)
+        changed = baseline * (1 + change.estimate.value)
+    return _Point(x, mean.value, low, high, changed)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) -> list[Series]:
@@ -183,7 +184,7 @@ def _note(measures: Sequence[Measured], baseline: str) -> str:
     note = "bars: 95 % interval of the mean"
     values = "values"
     if baseline:
-        note = f"bars: 95 % interval of the change against {baseline}, by pairs"
+        note = f"bars: 95 % interval of the change against {baseline}, by pairs; dashes: the change"
         values = "log ratios"
     if any(LEAST_UNITS <= measured.num_units < LEAST_FOR_VERDICT for measured in measures):
         note += f"\nassuming normal {values}, for fewer than {LEAST_FOR_VERDICT}"
@@ -290,15 +291,20 @@ NEAR_ZERO = 0.5  # if the least value is below this share of the largest, the ax
 
 @styled
 def sweep(
-    frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
+    frame: pd.DataFrame,
+    x: str,
+    metric: str = "avg_jct",
+    by: Sequence[str] | None = None,
+    width: float = ONE_COLUMN,
+    baseline: str | None = None,
 ) -> Drawing:
     """Draw the mean of a metric against a setting, with 95 % intervals.
 
     `frame` is as for `settings_table`, `x` a setting or `policy`, and `by` the settings that have a line for each value
-    (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
-    are a level line. Raise InvalidInputError as `drawn_of` does.
+    (default: all that differ). Pairs of runs have intervals of the change against `baseline`, as in `settings_table`.
+    Runs without the setting are a level line. Raise InvalidInputError as `drawn_of` does.
     """
-    content = drawn_of(frame, x, metric, by)
+    content = drawn_of(frame, x, metric, by, baseline)
     figure, axes = new_panel(width)
     all_x = np.concatenate([series.x for series in content.series])
     ticks = np.unique(all_x[np.isfinite(all_x)])  # runs without the setting have no place along the axis
@@ -416,12 +422,15 @@ def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> An
     linestyle = look.linestyle if is_line else "none"
     (line,) = axes.plot(series.x, series.mean, color=look.color, linestyle=linestyle, marker=look.marker)
     has_interval = np.isfinite(series.low)
-    below = (series.mean - series.low)[has_interval]
-    above = (series.high - series.mean)[has_interval]
+    # The mean of a sample with outliers can be outside the interval of the geometric mean, so the bar is drawn by its
+    # ends, and not by its distances from the mean.
+    middle = (series.low + series.high)[has_interval] / 2
+    half_length = (series.high - series.low)[has_interval] / 2
     axes.errorbar(
-        series.x[has_interval], series.mean[has_interval],
-        # If all resamples lie on one side, the other end is the mean itself, except for rounding.
-        np.maximum([below, above], 0),
-        fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0, capthick=0.8,
+        series.x[has_interval], middle, half_length, fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0,
+        capthick=0.8,
     )  # fmt: skip
+    if has_interval.any():
+        has_change = np.isfinite(series.change)
+        axes.plot(series.x[has_change], series.change[has_change], color=look.color, marker="_", linestyle="none")
     return line
