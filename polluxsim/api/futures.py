@@ -36,7 +36,7 @@ RunT = TypeVar("RunT", bound=Run)
 
 
 class Moment(moment.RunMoment[RunT]):
-    """A finished run at one of its scheduling rounds, from which it can be forked.
+    """A finished run just before one of its scheduling rounds, from which it can be forked.
 
     The run is simulated again up to that round, from its settings. If it is a fork, the changes of the fork and of its
     ancestors are repeated.
@@ -46,12 +46,13 @@ class Moment(moment.RunMoment[RunT]):
     run
         The run, as returned by `polluxsim.read` or `simulate`.
     time
-        The fork is made at the first round at this time [s] or later.
+        The round is the first one at this time [s] or later.
 
     Raises
     ------
     InvalidInputError
-        If the run ends earlier or was forked later, or if the simulation does not reproduce its past.
+        If the run has no round at this time or later or was forked after it, or if the simulation does not reproduce
+        its past.
     """
 
     def __repr__(self) -> str:
@@ -70,9 +71,9 @@ class Moment(moment.RunMoment[RunT]):
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
-        """Return a fork of the run, which continues with the changes from this time on.
+        """Return a fork of the run: a finished run with the same past, and with the changes from this time on.
 
-        The name of the returned run states the time and the changes.
+        The name of the returned run states the time and the changes. A fork without changes repeats the run.
 
         Parameters
         ----------
@@ -89,7 +90,7 @@ class Moment(moment.RunMoment[RunT]):
         add
             Additional jobs, at their times on the clock of the run [s].
         seed
-            Seed of the policy's random generator after the fork.
+            Seed of the policy's random generator after the fork; None continues the generator of the run.
 
         Raises
         ------
@@ -106,15 +107,30 @@ class Moment(moment.RunMoment[RunT]):
         >>> bool(other.metrics.avg_jct < run.metrics.avg_jct)
         True
         """
-        parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
-        parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
-        added, left_out = () if add is None else tuple(self._jobs(add)), _jobs_named("without", without)
-        chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
-        objects = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
-        down_nodes, down_for = ((), 0.0) if down is None else down
+        parts: dict[str, Part] = {}
+        if policy is not None:
+            parts["policy"] = policy_part(policy)
+        if cluster is not None:
+            parts["cluster"] = cluster_part(cluster)
+        added: tuple[Job, ...] = ()
+        if add is not None:
+            added = tuple(self._jobs(add))
+        left_out = _jobs_named("without", without)
+        down_nodes: Collection[int] = ()
+        down_for: float | str = 0.0
+        if down is not None:
+            down_nodes, down_for = down
         seconds: Any = as_declared("down_for", down_for, "Seconds")
-        outage = {"down_nodes": down_nodes, "down_for": seconds}
-        request = moment.WhatIfRequest(chosen, objects, drop_nodes, without=left_out, added=added, seed=seed, **outage)
+        request = moment.WhatIfRequest(
+            entries={group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)},
+            objects={group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)},
+            drop_nodes=drop_nodes,
+            down_nodes=down_nodes,
+            down_for=seconds,
+            without=left_out,
+            added=added,
+            seed=seed,
+        )
         run = self.fork_with(request)
         counts = {
             "node(s) dropped": len({*drop_nodes}),
@@ -122,12 +138,17 @@ class Moment(moment.RunMoment[RunT]):
             "job(s) left out": len(left_out),
             "job(s) added": len(added),
         }
-        changes = [*_names(parts), *(f"{count} {noun}" for noun, count in counts.items() if count)]
-        changes += [] if seed is None else [f"seed {seed}"]
+        changes = list(_names(parts))
+        for noun, count in counts.items():
+            if count:
+                changes.append(f"{count} {noun}")
+        if seed is not None:
+            changes.append(f"seed {seed}")
         name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"
         # The user of this process named the changed classes, so that `Result.at` may load them.
-        own_classes = own_modules({group: run.info["config"][group] for group in parts})
-        return replace(run, name=name, allow_classes=tuple(dict.fromkeys((*run.allow_classes, *sorted(own_classes)))))
+        own_classes = sorted(own_modules({group: run.info["config"][group] for group in parts}))
+        allowed_classes = dict.fromkeys([*run.allow_classes, *own_classes])  # each once
+        return replace(run, name=name, allow_classes=tuple(allowed_classes))
 
     def when(
         self, jobs: str | Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT
@@ -135,8 +156,9 @@ class Moment(moment.RunMoment[RunT]):
         """Return when jobs that wait or run may start and complete, as `polluxsim when` prints it.
 
         The table has a row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s] over
-        futures in which everything unknown at this time is resampled. ∞ is later than 30 days after this time. A
-        running job started in the past. `attrs["arrivals"]` states the assumed arrivals.
+        futures in which everything unknown at this time is resampled. The futures end 30 days after this time: later
+        quantiles are ∞, or this end as a lower bound of the 10 % quantile. A running job started in the past.
+        `attrs["arrivals"]` states the assumed arrivals.
 
         Parameters
         ----------
@@ -152,8 +174,11 @@ class Moment(moment.RunMoment[RunT]):
         Raises
         ------
         InvalidInputError
-            If the job neither waits nor runs at this time.
+            If one of the jobs neither waits nor runs at this time, or `forks` is less than 1.
+        InvalidConfigError
+            If `jobs` are not names, or `arrivals` are no workload.
         """
+        # A frame compares with a text cell by cell, so that only texts are compared.
         if isinstance(arrivals, str) and arrivals in (NONE, RECENT):
             assumed = FutureArrivals(arrivals)
         else:
@@ -163,29 +188,36 @@ class Moment(moment.RunMoment[RunT]):
         return forecast_frame(forecast(self, asked, forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
-        """Return the jobs of a workload."""
+        """Return the jobs of a workload. A choice is loaded with the profiles of the run, and drawn with seed 0."""
         part = workload_part(workload)
+        loaded: Workload
         if isinstance(part, Choice):
-            entry = {} if part.name is None else {part.group: part.name}
+            entry = {}
+            if part.name is not None:
+                entry[part.group] = part.name
             config = composed(entry, {part.group: part.settings}, 0).config
-            loaded: Workload = load(config, part.group, self.profiles)
+            loaded = load(config, part.group, self.profiles)
         else:
             loaded = part.value
         return loaded.jobs
 
 
 def _jobs_named(parameter: str, names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return names of jobs, each once. Raise InvalidConfigError if there is no list of names."""
+    """Return names of jobs, each once. Raise InvalidConfigError if the value is neither a name nor a list."""
     if not isinstance(names, Iterable):
         raise invalid_setting(parameter, names, "names of jobs in a list")
-    return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+    # A text is iterable too, but it is one name.
+    if isinstance(names, str):
+        return (names,)
+    return tuple(dict.fromkeys(names))
 
 
 def _names(parts: Mapping[str, Part]) -> Iterator[str]:
-    """Yield the names of the changed parts: entries of configuration groups, settings, or classes."""
+    """Yield a text for each changed part: the entry of its configuration group and the settings, or its class."""
     for group, part in parts.items():
         if isinstance(part, Choice):
             settings = ", ".join(f"{group}.{key}={value}" for key, value in part.settings.items())
+            # A choice has a name, settings or both.
             yield " ".join(filter(None, (part.name, settings)))
         else:
             yield type(part.value).__name__

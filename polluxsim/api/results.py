@@ -39,15 +39,18 @@ if TYPE_CHECKING:
 def figure_of(kind: str, subject: FigureSubject, options: Mapping[str, object]) -> Drawing:
     """Draw a figure of runs. The kinds and options are those of `polluxsim plot`.
 
-    Raise InvalidConfigError for an invalid option, and InvalidInputError if the runs lack the data of the figure.
+    Raise InvalidConfigError for an unknown kind or an invalid option, and InvalidInputError if the runs lack the data
+    of the figure.
     """
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     request = PlotRequest.of(kind, options)
     if kind in OF_PROFILES and request.profiles is None:
-        run = subject.read()[0]
-        folder = settings_of(run).get("profiles.path")
-        request = request if folder is None else replace(request, profiles=Path(located(folder, run.folder)))
+        first_run = subject.read()[0]
+        folder = settings_of(first_run).get("profiles.path")
+        # A run made from profiles in memory names no folder. The figure then reports what is missing.
+        if folder is not None:
+            request = replace(request, profiles=Path(located(folder, first_run.folder)))
     return draw(request, subject)
 
 
@@ -65,21 +68,30 @@ class Result(Run):
 
     @property
     def rounds(self) -> pd.DataFrame:
-        """Return a table with a row for each round: time [s], active_jobs, gpus_in_use, goodput and more."""
+        """Return a table with a row for each round that changed something: time [s], active_jobs, gpus_in_use and more.
+
+        Until the next row, a run stays as it is in a row.
+        """
         return self.result.rounds
 
     @property
     def allocations(self) -> pd.DataFrame:
-        """Return a table with a row for each change: time [s], job, nodes, gpus, batch_size, accumulation_steps."""
+        """Return a table with a row for each change of the GPUs or the batch size of a job.
+
+        The columns are time [s], job, nodes, gpus, batch_size and accumulation_steps.
+        """
         return self.result.allocations
 
     @cached_property
     def metrics(self) -> Summary | None:
-        """Return the metrics; None for a run without jobs."""
+        """Return the metrics; None if the run has no jobs, or only jobs from before its start."""
         return summarise(self.result)
 
     def summary(self) -> pd.DataFrame:
-        """Return the metrics as a table with one row and the columns of `Comparison.summary`."""
+        """Return the metrics as a table with one row and the columns of `Comparison.summary`.
+
+        Raise InvalidInputError if the run has no jobs, or only jobs from before its start.
+        """
         return compare({self.name: self}).summary()
 
     def save(self, folder: str | PathLike[str]) -> Path:
@@ -97,13 +109,15 @@ class Result(Run):
         return Path(folder)
 
     def at(self, time: float | str) -> Moment[Result]:
-        """Return the run at a time, from which it can be forked.
+        """Return the run at its first round at a time or later, from which it can be forked.
 
         Times are seconds, `3h` or `3:00:00`, or, in the replay of a log with dates, a date like `2026-03-04T14:00`.
 
-        Raise InvalidInputError if the run ends earlier, or cannot be repeated.
+        Raise InvalidInputError if the text is not a time, or the run ends earlier, was forked later or cannot be
+        repeated.
         """
-        from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
+        # The two modules need each other: a fork of a moment is a result.
+        from polluxsim.api.futures import Moment  # noqa: PLC0415
 
         return Moment(self, self.seconds(time))
 
@@ -119,7 +133,7 @@ class Result(Run):
     ) -> RunBound:
         """Return bounds on the best possible schedule, as `polluxsim bound` prints them.
 
-        A run from a folder keeps them there.
+        For a run that was read from a folder, they are stored there as well.
 
         Parameters
         ----------
@@ -128,7 +142,7 @@ class Result(Run):
         time_limit
             Longest search for prices [s].
         at_rounds
-            Whether also schedules in which jobs start at rounds only are bounded.
+            Whether to return also tighter bounds, for schedules in which jobs start at rounds only.
 
         Raises
         ------
@@ -156,6 +170,9 @@ class Result(Run):
         """Draw a figure, as `polluxsim plot KIND` with its options by name: `run.plot("usage", bin=10)`.
 
         A notebook displays the figure. Its `axes` can be changed, and `save(path)` writes it to a file.
+
+        Raise InvalidConfigError for an unknown kind or an invalid option, and InvalidInputError if the run lacks the
+        data of the figure.
         """
         return figure_of(kind, FigureSubject(runs=[self]), options)
 
@@ -167,7 +184,7 @@ class Result(Run):
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
         mean = self.metrics.avg_jct
-        jct = "–" if mean is None else f"{mean / HOUR:.3f} h"
+        jct = "–" if mean is None else f"{mean / HOUR:.3f} h"  # no job completed or was cut off
         return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct})"
 
     def _repr_html_(self) -> str:
@@ -194,6 +211,7 @@ def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> R
         If the folder does not hold a finished run.
     """
     run = read_run(Path(folder))
+    # Older versions wrote runs without reasons.
     reasons = read_reasons(Path(folder)) or ()
     result = replace(run.result, timing_records=read_timings(Path(folder)), reason_records=reasons)
     return Result(run.name, run.info, result, tuple(allow_classes), run.folder)
@@ -214,34 +232,44 @@ class Comparison:
     @cached_property
     def metrics(self) -> dict[str, Summary]:
         """Return the metrics of each run. Raise InvalidInputError if no metric counts a job of a run."""
-        summaries = {name: summarise(run.result) for name, run in self.runs.items()}
+        summaries = {}
         for name, run in self.runs.items():
-            replace(run, name=name).must_have_metrics()
-        return {name: summary for name, summary in summaries.items() if summary is not None}
+            replace(run, name=name).must_have_metrics()  # its error has the name that the caller gave
+            summary = summarise(run.result)
+            if summary is not None:
+                summaries[name] = summary
+        return summaries
 
     def _side_by_side(self) -> SideBySide:
+        """Return the table of the runs. Raise InvalidInputError as `metrics`."""
         runs = self.runs.values()
-        bases, user_values = first_of_same_jobs([run.result for run in runs]), [values_in(run.info) for run in runs]
-        return SideBySide(self.metrics, list(map(steady_gpus, runs)), bases, user_values)
+        gpus = [steady_gpus(run) for run in runs]
+        # Each run is compared with the first run of the same jobs.
+        bases = first_of_same_jobs([run.result for run in runs])
+        user_values = [values_in(run.info) for run in runs]
+        return SideBySide(self.metrics, gpus, bases, user_values)
 
     def summary(self) -> pd.DataFrame:
         """Return a table with a row for each run.
 
         The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, the mean JCT
-        of each application as `jct_by_application.NAME`, and the user's metrics.
+        of each application as `jct_by_application.NAME`, and the user's metrics. Raise InvalidInputError if no metric
+        counts a job of a run.
         """
-        rows = {
-            name: columns_of(summary) | {key: value for key, (_, value) in values_in(self.runs[name].info).items()}
-            for name, summary in self.metrics.items()
-        }
+        rows = {}
+        for name, summary in self.metrics.items():
+            user_metrics = values_in(self.runs[name].info)
+            values_by_name = {metric: value for metric, (_, value) in user_metrics.items()}
+            rows[name] = columns_of(summary) | values_by_name
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def changes(self, by: str | None = None) -> pd.DataFrame:
-        """Return the change of each setting against the first run, as `polluxsim compare` prints it.
+        """Return the change of each setting against that of the first run, as `polluxsim compare` prints it.
 
         The table has a row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1,
-        its 95 % interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare,
-        like `policy`. Raise InvalidInputError if the runs have only one setting.
+        its 95 % interval (nan for fewer than three pairs), and the number of pairs. Runs of the same workload and seed
+        are a pair. `by` is the setting to compare, like `policy`; by default all settings are compared. Raise
+        InvalidInputError if the runs have only one setting, or not the setting `by`.
         """
         return frame_of_comparisons(compared(tuple(self.runs.values()), by))
 
@@ -266,7 +294,7 @@ class Comparison:
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
-    """Write the report of runs, and return its path."""
+    """Write the report of runs as one HTML file, and return its path."""
     from polluxsim.look.report.page import subject_of, write_subjects  # noqa: PLC0415  (few scripts need it)
 
     write_subjects([subject_of(run, run.result.reason_records) for run in runs], Path(path))
@@ -286,9 +314,9 @@ def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> C
     Raises
     ------
     InvalidInputError
-        If there is no run, a value is not a run, or the baseline is not the name of a run.
+        If there is no run, or the baseline is not the name of a run.
     TypeError
-        If the runs have no names, or one of them is no result.
+        If the runs are not given by name, or one of them is no result.
 
     Examples
     --------
@@ -307,16 +335,21 @@ def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> C
         return Comparison(runs_by_name)
     if baseline not in runs_by_name:
         raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(runs_by_name)}")
+    # The first run is the baseline. A mapping keeps the place of its first entry of a name.
     return Comparison({baseline: runs_by_name[baseline], **runs_by_name})
 
 
 def _as_run(name: str, given: object) -> Run:
-    """Return a run. The records of a run that was stepped by hand become a run that states no settings."""
+    """Return a run. The records of a run that was stepped by hand become a run that states no settings.
+
+    Raise TypeError if the value is neither a run nor the records of one.
+    """
     if isinstance(given, Run):
         return given
     if isinstance(given, Records):
         return Result(name, {}, given)
     problem = f"compare takes results, and {name!r} is of type {type(given).__name__}"
+    # `start` returns a simulation, which is easily taken for its result.
     if isinstance(given, Simulation):
         raise TypeError(f"{problem}; step it to its end, and pass its result()")
     raise TypeError(f"{problem}; pass what simulate, read or the result() of a run returns")

@@ -14,6 +14,7 @@ from polluxsim.api.parts import (
     AgentLike,
     Choice,
     ClusterLike,
+    Given,
     Part,
     PolicyLike,
     ProfilesLike,
@@ -47,35 +48,46 @@ REFRESH = 0.25  # time between two updates of the bar [s]
 
 
 def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
-    """Yield a watcher that shows the progress if it is wanted: a bar in a notebook, a line on a terminal."""
+    """Return a context with a watcher of the run, which shows the progress if it is wanted.
+
+    It shows a bar in a notebook and a line on a terminal, and nothing elsewhere.
+    """
     if not wanted:
         return nullcontext(ignore)
-    return _bar(workload) if _in_notebook() else progress(workload, cluster)
+    if _in_notebook():
+        return _bar(workload)
+    return progress(workload, cluster)
 
 
 @contextmanager
 def counting(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function of the number of finished runs that updates a bar in a notebook, and does nothing elsewhere."""
+    """Yield a function of the number of finished runs, of a `total`, that updates a bar in a notebook.
+
+    Outside a notebook, and outside its main thread, the function does nothing.
+    """
     if not (_in_notebook() and in_main_thread()):
         yield lambda _: None
         return
-    with _display(_progress_html(0, total, "runs")) as handle:
-        yield lambda done: handle(_progress_html(done, total, "runs"))
+    with _display(_progress_html(0, total, "runs")) as update:
+        yield lambda done: update(_progress_html(done, total, "runs"))
 
 
 def _in_notebook() -> bool:
+    """Return whether this process belongs to a notebook, without loading IPython."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    # The shell of IPython in a terminal has no kernel.
     return hasattr(shell, "kernel")
 
 
 @contextmanager
 def _bar(workload: Workload) -> Iterator[Watcher]:
-    """Yield a watcher that shows a bar below the cell until the run ends."""
+    """Yield a watcher that shows a bar below the cell, until the end of the block."""
     with _display("starting; the first run ever compiles its kernels") as update:
         last_update = perf_counter()
 
         def watch(run: Simulation) -> None:
             nonlocal last_update
+            # An update takes longer than most rounds, so that one after each round would slow the run down.
             if perf_counter() - last_update >= REFRESH and run.last_round is not None:
                 last_update = perf_counter()
                 update(bar_html(run.num_ended, num_expected(workload, run), run.last_round, run.start_time))
@@ -85,7 +97,7 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
 
 @contextmanager
 def _display(html: str) -> Iterator[Callable[[str], None]]:
-    """Show HTML below the cell, yield a function that replaces it, and remove it at the end."""
+    """Show HTML below the cell, yield a function that replaces it, and remove it at the end of the block."""
     from IPython.display import HTML, display  # noqa: PLC0415  (installed with notebooks only)
 
     show: Any = HTML  # IPython has no types
@@ -97,12 +109,16 @@ def _display(html: str) -> Iterator[Callable[[str], None]]:
 
 
 def bar_html(complete: int, jobs: int, record: RoundRecord, start: float) -> str:
-    """Return a progress bar with its text. `start` is the time of the first submission [s]."""
+    """Return the bar of a run with its text, from the ended and all `jobs` and the last round.
+
+    `start` is the time of the first submission [s].
+    """
     where = f" complete, {(record.time - start) / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
     return _progress_html(complete, jobs, "jobs") + where
 
 
 def _progress_html(done: int, total: int, what: str) -> str:
+    """Return a bar, and in words how many of a total are done."""
     bar = f'<progress value="{done}" max="{total}" style="width: 16em; vertical-align: middle"></progress>'
     return f"{bar} {done} of {total} {what}"
 
@@ -127,8 +143,9 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     Parameters
     ----------
     workload
-        A file (.csv, .parquet), a table with the columns name, time [s], application, num_replicas and batch_size, a
-        `Workload`, or a choice like `polluxsim.workload("philly-like", num_jobs=40)`.
+        A file (.csv, .parquet), a table (DataFrame) with the same columns, such as name, time [s], application,
+        num_replicas and batch_size, a `Workload`, the name of a source, or a choice like
+        `polluxsim.workload("philly-like", num_jobs=40)`.
     policy
         A name, a choice like `polluxsim.policy("pollux", p=-10)`, or an object with a method `allocate`. The run uses a
         copy of the object, so runs do not share its state.
@@ -145,7 +162,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     metrics
         Your own metrics by name. Tables of the results have a column for each metric.
     seed
-        Seed of all random draws. The same seed gives the same result.
+        Seed of all random draws. The same arguments and seed give the same result.
     progress
         Whether to show the progress, on a terminal or in a notebook. Runs outside the main thread show no progress.
 
@@ -157,7 +174,8 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     Raises
     ------
     PolluxSimError
-        If an argument is invalid. The message has its name, its value and the allowed values.
+        If an argument is invalid: the message has its name, its value and the allowed values. Also if a job fits on
+        no nodes, or the policy fails.
 
     Examples
     --------
@@ -180,7 +198,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
 
 
 def check(seed: int, **arguments: Any) -> None:
-    """Raise the error of `simulate` with these arguments if the run cannot be made. Simulate nothing."""
+    """Raise the error with which `simulate` would refuse these arguments. Simulate nothing."""
     parts = _parts(**arguments)
     Execution(_spec(parts, seed)).check()
 
@@ -195,7 +213,7 @@ def start(
     settings: SettingsLike | None = None,
     seed: int = 0,
 ) -> tuple[Simulation, Policy]:
-    """Start a run that waits for each decision of its caller.
+    """Start a run that waits for each decision of its caller, and return it with its policy.
 
     Parameters
     ----------
@@ -220,16 +238,16 @@ def start(
 
 
 def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[int], tuple[Simulation, Policy]]:
-    """Return a function that starts a run with a seed.
+    """Return a function that starts a run with a seed, as `start` does.
 
-    The arguments are those of `simulate`. Raise InvalidConfigError for an invalid one.
+    The arguments are those of `start` without the seed. Raise InvalidConfigError at once for an invalid one.
     """
     parts = _parts(workload=workload, **others)
     _spec(parts, 0)  # for its errors
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
-        # Other settings may be the seed too, like that of a drawn workload. A policy may have a state, so that each run
-        # gets a copy.
+        # The settings are composed anew for each seed, because some of them take its value, like the seed of a drawn
+        # workload. Each run gets a copy of the policy, which may have a state.
         return Execution(_spec(parts, seed)).start()
 
     return begin
@@ -237,23 +255,25 @@ def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[in
 
 def _parts(*, agent: AgentLike | None = None, **others: Any) -> dict[str, Part]:
     """Return the parts by group. Without an agent, the policy decides how jobs choose batch sizes."""
-    return {
-        **({} if agent is None else {"agent": agent_part(agent)}),
-        "profiles": profiles_part(others.get("profiles")),
-        "workload": workload_part(others.get("workload")),
-        "cluster": cluster_part(others.get("cluster")),
-        "policy": policy_part(others.get("policy")),
-        "engine": settings_part(others.get("settings")),
-    }
+    parts: dict[str, Part] = {}
+    # A run without this group has the agents that its policy needs.
+    if agent is not None:
+        parts["agent"] = agent_part(agent)
+    parts["profiles"] = profiles_part(others.get("profiles"))
+    parts["workload"] = workload_part(others.get("workload"))
+    parts["cluster"] = cluster_part(others.get("cluster"))
+    parts["policy"] = policy_part(others.get("policy"))
+    parts["engine"] = settings_part(others.get("settings"))
+    return parts
 
 
 def _spec(parts: Mapping[str, Part], seed: int) -> RunSpec:
-    """Return the description of a run. The settings describe the parts that are objects."""
+    """Return the description of a run: composed settings, which describe the objects as well, and the objects."""
     chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
     names = {group: part.name for group, part in chosen.items() if part.name is not None}
     spec = composed(names, {group: part.settings for group, part in chosen.items()}, seed)
     for group, part in parts.items():
-        if not isinstance(part, Choice):
+        if isinstance(part, Given):
             spec = spec.with_settings(group, dict(part.description))
     return replace(spec, objects=_given(parts), policy_entry=_policy_entry(parts["policy"]))
 
@@ -261,14 +281,16 @@ def _spec(parts: Mapping[str, Part], seed: int) -> RunSpec:
 def stated(arguments: Mapping[str, Any], seed: int) -> tuple[RunSpec, list[str]]:
     """Return the description of a run that another process can make, and its overrides in words.
 
-    Raise InvalidConfigError if a configuration cannot state a part of the run.
+    Raise InvalidConfigError if an argument is invalid, or a configuration cannot state a part of the run.
     """
     parts = _parts(**arguments)
     words = []
     for group, part in parts.items():
         if isinstance(part, Choice):
-            words += [] if part.name is None else [f"{group}={part.name}"]
-            words += [f"{group}.{name}={value}" for name, value in part.settings.items()]
+            if part.name is not None:
+                words.append(f"{group}={part.name}")
+            for name, value in part.settings.items():
+                words.append(f"{group}.{name}={value}")
         elif "_target_" in part.description:
             words.append(f"{group}={type(part.value).__name__}")
         else:
@@ -277,25 +299,30 @@ def stated(arguments: Mapping[str, Any], seed: int) -> tuple[RunSpec, list[str]]
                 "state; give a name, a file, or an object of a module whose parameters are plain values, or leave out "
                 "folder and workers"
             )
-    # The settings describe each object.
+    # The settings describe each object, so that the other process makes it from them. An object itself may not be one
+    # that can be sent.
     return replace(_spec(parts, seed), objects={}), [*words, f"seed={seed}"]
 
 
 def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
     """Return the parts that are objects. A policy may have a state, so the run gets a copy."""
-    objects = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
+    objects = {group: part.value for group, part in parts.items() if isinstance(part, Given)}
     if "policy" in objects:
         objects["policy"] = deepcopy(objects["policy"])
     return objects
 
 
 def _policy_entry(policy: Part) -> str | None:
-    """Return the name of the configuration of a policy; None for an object."""
+    """Return the name of the configuration of a policy; None for an object and for the default policy."""
     return policy.name if isinstance(policy, Choice) else None
 
 
 def _name(policy: Part, config: Mapping[str, Any]) -> str:
-    """Return the name of a run, which is that of its policy."""
-    if not isinstance(policy, Choice):
+    """Return the name of a run: the name of the configuration, or of the class, of its policy."""
+    if isinstance(policy, Given):
         return type(policy.value).__name__
-    return policy.name or default_entry("policy") or str(config["policy"]["_target_"]).rpartition(".")[2]
+    entry = policy.name or default_entry("policy")
+    if entry:
+        return entry
+    # The user's own configuration may name the class of the default policy itself, and no entry.
+    return str(config["policy"]["_target_"]).rpartition(".")[2]

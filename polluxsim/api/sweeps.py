@@ -9,7 +9,7 @@ from math import prod
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -30,6 +30,13 @@ from polluxsim.studies.driver import frame_of_entries
 from polluxsim.studies.plan import entry_of
 
 
+class PlannedRun(NamedTuple):
+    """A run of a sweep."""
+
+    arguments: Mapping[str, Any]  # arguments of `simulate` without metrics and seed, by name
+    seed: int
+
+
 @dataclass(frozen=True, repr=False)
 class Table:
     """Table of settings and metrics: means over replications, and changes over pairs, with 95 % intervals."""
@@ -37,7 +44,7 @@ class Table:
     settings: SettingsTable
 
     def frame(self) -> pd.DataFrame:
-        """Return the numbers: a row per setting, and a column for each metric and part, like mean or change."""
+        """Return the numbers: a row for each setting, and for each metric columns like its mean and its change."""
         return frame_of_settings(self.settings)
 
     def markdown(self) -> str:
@@ -76,10 +83,13 @@ class Sweep:
 
     @property
     def runs(self) -> Sequence[Result]:
-        """Return the runs. Results that are not in memory are read from their folders."""
+        """Return the runs. Runs that are not in memory are read from their folders at each call.
+
+        Raise InvalidInputError if a folder does not hold a finished run.
+        """
         if self.subject.runs:
             return [Result(run.name, run.info, run.result, run.allow_classes, run.folder) for run in self.subject.runs]
-        return list(map(read, self.subject.paths))
+        return [read(path) for path in self.subject.paths]
 
     def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:
         """Return means and changes by setting, as `polluxsim table` prints them.
@@ -87,8 +97,8 @@ class Sweep:
         Parameters
         ----------
         metrics
-            Columns of `frame`. The defaults are those of `polluxsim.statistics.comparisons.SHOWN` that a run has, and
-            your own metrics.
+            Columns of `frame`. The defaults are those of `polluxsim.statistics.comparisons.SHOWN` and your own metrics,
+            as far as a run has a value.
         baseline
             Baseline: a setting like `policy.p=-1` or `policy=pollux`, a row of the table, or the folder of a run. The
             default is the setting of the first run.
@@ -167,43 +177,58 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     --------
     >>> import polluxsim
     >>> small = polluxsim.workload("philly-like", num_jobs=10, hours=1)
-    >>> found = polluxsim.sweep(small, policy=["fifo", "tiresias"], seeds=range(2))
-    >>> len(found.frame)
+    >>> sweep = polluxsim.sweep(small, policy=["fifo", "tiresias"], seeds=range(2))
+    >>> len(sweep.frame)
     4
     """
     parts = {"workload": workload, "policy": policy, "agent": agent, "cluster": cluster, "settings": settings}
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        example = f"range({seeds}), or [{seeds}]" if isinstance(seeds, int) else "range(3)"
-        raise InvalidConfigError(f"seeds is {seeds!r}, must be several seeds; write {example}")
-    for name, value in parts.items():
-        if isinstance(value, tuple) and name != "cluster":
-            raise InvalidConfigError(f"{name} is {value!r}, must be one value, or a list of values: {list(value)!r}")
-    choices = [value if isinstance(value, list) else [value] for value in parts.values()]
-    some_seeds = list(islice(seeds, MOST_RUNS + 1))
-    check_size(prod(map(len, choices)) * len(some_seeds))
-    plan: list[tuple[dict[str, Any], int]] = [
-        (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)
-        for chosen, seed in product(product(*choices), some_seeds)
-    ]
-    if not plan:
-        raise InvalidConfigError("the sweep has no runs; give at least one value in each list, and at least one seed")
+    plan = _plan(parts, profiles, seeds)
     if folder is not None:
-        return _kept(plan, Path(folder), workers, metrics)
+        return _in_folder(plan, Path(folder), workers, metrics)
     runs: Sequence[Result]
     if workers is not None:
         with TemporaryDirectory(prefix="polluxsim-sweep-") as temporary:
-            runs = _kept(plan, Path(temporary), workers, metrics).runs
+            # The runs are read before the folder is removed.
+            runs = _in_folder(plan, Path(temporary), workers, metrics).runs
     else:
         runs = _one_after_another(plan, metrics)
     frame = frame_of(runs)
     return Sweep(frame, FigureSubject(runs=runs, frame=frame))
 
 
-def _one_after_another(
-    plan: Sequence[tuple[dict[str, Any], int]], metrics: Mapping[str, Metric] | None
-) -> Sequence[Result]:
+def _plan(parts: Mapping[str, object], profiles: ProfilesLike | None, seeds: Iterable[int]) -> list[PlannedRun]:
+    """Return the runs of a sweep: all combinations of the listed values, each with every seed.
+
+    Raise InvalidConfigError if a value is none of the allowed kinds, or there are no runs or too many.
+    """
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        example = f"range({seeds}), or [{seeds}]" if isinstance(seeds, int) else "range(3)"
+        raise InvalidConfigError(f"seeds is {seeds!r}, must be several seeds; write {example}")
+    values_by_part: list[list[Any]] = []
+    for name, value in parts.items():
+        # A tuple of a cluster is one value: its numbers of nodes and of GPUs per node.
+        if isinstance(value, tuple) and name != "cluster":
+            raise InvalidConfigError(f"{name} is {value!r}, must be one value, or a list of values: {list(value)!r}")
+        values_by_part.append(value if isinstance(value, list) else [value])
+    # Seeds may be without end. One more than the largest number of runs is enough for the error.
+    some_seeds = list(islice(seeds, MOST_RUNS + 1))
+    check_size(prod(map(len, values_by_part)) * len(some_seeds))
+    plan: list[PlannedRun] = []
+    for combination in product(*values_by_part):
+        for seed in some_seeds:
+            arguments = dict(zip(parts, combination, strict=True))
+            arguments["profiles"] = profiles
+            plan.append(PlannedRun(arguments, seed))
+    if not plan:
+        raise InvalidConfigError("the sweep has no runs; give at least one value in each list, and at least one seed")
+    return plan
+
+
+def _one_after_another(plan: Sequence[PlannedRun], metrics: Mapping[str, Metric] | None) -> Sequence[Result]:
     """Make the runs of a sweep in this process, after a check of all settings with the first seed."""
-    first_seed = plan[0][1]
+    first_seed = plan[0].seed
+    # An invalid value in the last run would otherwise be reported after all others were made. A single run reports its
+    # own errors at once.
     if len(plan) > 1:
         for arguments, seed in plan:
             if seed == first_seed:
@@ -216,10 +241,13 @@ def _one_after_another(
     return runs
 
 
-def _kept(
-    plan: Sequence[tuple[dict[str, Any], int]], folder: Path, workers: int | None, metrics: Mapping[str, Metric] | None
+def _in_folder(
+    plan: Sequence[PlannedRun], folder: Path, workers: int | None, metrics: Mapping[str, Metric] | None
 ) -> Sweep:
-    """Make the missing runs of a sweep in a folder, in several processes, and return the sweep."""
+    """Make the missing runs of a sweep in a folder, in several processes, and return the sweep.
+
+    Raise InvalidConfigError for metrics, and for a part that another process cannot make.
+    """
     if metrics:
         problem = f"metrics has {next(iter(metrics))!r}, but a sweep in several processes cannot state an object"
         raise InvalidConfigError(
@@ -240,7 +268,12 @@ def read_sweep(folder: str | PathLike[str]) -> Sweep:
     """
     path = Path(folder)
     table = path if path.suffix == PARQUET else path / SWEEP_FILE
-    has_table = table.exists()
-    frame = frame_at([table if has_table else path])
-    runs = [table.parent / str(name) for name in frame.get("folder", ())] if has_table else run_folders([path])
-    return Sweep(frame, FigureSubject(paths=[run for run in runs if run.exists()], frame=frame))
+    if table.exists():
+        # The table also has the runs whose folders were removed to save space.
+        frame = frame_at([table])
+        folders = [table.parent / str(name) for name in frame.get("folder", ())]
+    else:
+        frame = frame_at([path])
+        folders = run_folders([path])
+    present_folders = [run for run in folders if run.exists()]
+    return Sweep(frame, FigureSubject(paths=present_folders, frame=frame))

@@ -164,7 +164,7 @@ class Summary:
 
 
 def summarise(result: Result) -> Summary | None:
-    """Return the metrics of a run, None if no job was submitted in it."""
+    """Return the metrics of a run; None if it has no jobs, or only jobs from before its start."""
     records = of_run(result)
     if not records:
         return None

@@ -70,6 +70,7 @@ def test_an_object_without_the_base_class_has_the_defaults_and_what_it_says_itse
 
 def test_an_object_without_the_base_class_may_have_each_member() -> None:
     class Full(Plain):
+        label = "mine with quotas"
         quota_rules = Quotas({"vision": 1})
         slow_kernels = ("mine.kernels",)
         scales_with_time = True
@@ -81,6 +82,7 @@ def test_an_object_without_the_base_class_may_have_each_member() -> None:
             return Fifo(backfill=gpu_type == "a100")
 
     policy = as_policy(Full())
+    assert policy.label == "mine with quotas"
     assert policy.quota_rules is Full.quota_rules
     assert policy.slow_kernels == ("mine.kernels",)
     assert policy.scales_with_time

@@ -6,7 +6,7 @@ from enum import Flag, auto
 
 
 class Change(Flag):
-    """Kinds of events between rounds."""
+    """Kinds of events since the last decision of a policy."""
 
     ARRIVAL = auto()  # a job was submitted
     EPOCH = auto()  # a job began an epoch
@@ -14,5 +14,6 @@ class Change(Flag):
     LEARNING = auto()  # an agent learnt something
     NODES = auto()  # a node came up or went down, or a failure was announced
     EVICTION = auto()  # a job lost its GPUs by a failure
+    # The events that change which jobs and nodes there are. Many policies need to decide again only then.
     JOBS_OR_NODES = ARRIVAL | COMPLETION | NODES
     ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION

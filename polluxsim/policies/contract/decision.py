@@ -20,12 +20,13 @@ class Decision:
     Attributes
     ----------
     allocation
-        GPUs of each job. A job that is left out gets no GPUs, or keeps its GPUs if `others_keep`.
+        GPUs of each job. A job that neither `allocation` nor `shared` contains gets no GPUs, or keeps its GPUs if
+        `others_keep`.
     others_keep
-        Whether jobs that the allocation leaves out keep their GPUs.
+        Whether jobs that `allocation` and `shared` leave out keep their GPUs.
     shared
-        Jobs on numbered GPUs, which they may share with other jobs as `engine.sharing` allows. The allocation must
-        not contain them.
+        Numbered GPUs of jobs, which they may share with other jobs as `engine.sharing` allows. The allocation must
+        not contain these jobs.
     hosts
         CPUs [cores] and memory [GB] for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs
         and memory of its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes
@@ -44,16 +45,18 @@ class Decision:
     upper_bound
         Upper bound of the objective over all allocations, or None.
     valid_until
-        Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
-        happens [s]. The policy does not decide again before this time [s].
+        Time until which the policy would give the remaining jobs the same GPUs [s]. The policy decides again at the
+        first round from this time on, or earlier after an event in `outdated_by`.
     outdated_by
-        Events that end the validity before this time.
+        Events that end the validity before `valid_until`. The loss of GPUs by a failure always ends it.
     explain
         Function that returns the reasons for the allocations of some jobs, or None. The engine calls it before the
-        decision is applied, and only if reasons are recorded. The function must not change the policy.
+        decision is applied, and only if the reasons of a job are due to be recorded. The function must not change the
+        policy.
     delays
-        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Set it only for
-        starts that are not restarts, such as the resumption of a suspended job.
+        Time without training after this change of the GPUs of a job [s], in place of its restart delay. It has no
+        effect on a change that the settings of the engine make free. Set it only for starts that are not restarts,
+        such as the resumption of a suspended job.
     """
 
     allocation: Allocation
@@ -65,6 +68,7 @@ class Decision:
     num_nodes: int | None = None
     fitness: float | None = None
     upper_bound: float | None = None
+    # By default the policy decides at every round, which is right for every policy, though slow.
     valid_until: float = -inf
     outdated_by: Change = Change.ANY
     explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
@@ -72,7 +76,7 @@ class Decision:
 
 
 def decision_of(answer: Allocation | Decision) -> Decision:
-    """Return the answer of a policy as a decision."""
+    """Return the answer of a policy as a decision; a bare allocation is valid until the next round."""
     return answer if isinstance(answer, Decision) else Decision(answer)
 
 
@@ -126,12 +130,12 @@ class Traits:
     needs_profiles: bool = False
     scales: bool = False
     shares_gpus: bool = False
+    # A fork that changes the traits gives jobs new agents. Traits that mean nothing to an agent are not compared.
     remembers: str = field(default="", compare=False)
     one_type_as: str = ""
     per_type: bool = field(default=False, compare=False)
     follows_clock: bool = field(default=False, compare=False)
-    # These traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
-    # policies that differ in them only have equal traits.
+    # The following traits are promises that `polluxsim check` tests.
     slices_time: bool = field(default=False, compare=False)
     never_preempts: bool = field(default=False, compare=False)
     keeps_shapes: bool = field(default=False, compare=False)

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class Oracle(Protocol):
-    """The true speed and the remaining work of a job, which no scheduler of a real cluster can know."""
+    """The true speed and the remaining work of a job, which no scheduler of a real cluster can know.
+
+    Methods without a `gpu_type` are about the GPU type of the oracle: the type given to `on`; otherwise the only type
+    of the cluster, or on a cluster of several types the one that the profile of the job was measured on first.
+    """
 
     @property
     def application(self) -> Application:
@@ -36,7 +40,7 @@ class Oracle(Protocol):
 
     @property
     def batch_choice(self) -> BatchChoice:
-        """Return the batch that the job would choose now on the GPUs that its user requested."""
+        """Return the batch that the job would choose now if one node had all GPUs that its user requested."""
 
     def time_left(self, gpus: int) -> float:
         """Return the true time to completion at the user's batch size on GPUs of as few nodes as possible [s].
@@ -50,13 +54,16 @@ class Oracle(Protocol):
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
     ) -> float:
-        """Return the true time of one optimiser step on a placement [s]; by default on the type measured first."""
+        """Return the true time of one optimiser step on a placement [s], by default on the type of the oracle."""
 
     def remaining_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps to completion at a constant batch size, by whole epochs."""
+        """Return the optimiser steps from the end of the present epoch to completion, at a constant batch size."""
 
     def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
-        """Return the true time to completion on a constant placement at a constant batch size [s]; type as above."""
+        """Return the true time to completion on a constant placement at a constant batch size [s].
+
+        By default it is that on the type of the oracle.
+        """
 
     def on(self, gpu_type: str) -> Oracle:
         """Return the oracle with GPUs of this type as its default."""
@@ -78,8 +85,9 @@ class Report(NamedTuple):
 class JobView:
     """A job that is submitted and has not ended.
 
-    The engine's views are live. The attributes show the present while the policy decides, and raise `ViewClosedError`
-    at other times. The attributes are read-only. A `JobSnapshot` keeps the values of a view.
+    The engine's views are live. They show the present while the policy decides. At other times, the attributes that
+    change while a job waits or runs, such as `placement`, raise `ViewClosedError`. All attributes are read-only. A
+    `JobSnapshot` keeps the values of a view.
 
     A first policy needs `job_id`, `submit_time`, `num_replicas`, `placement`, `attained_service`, and `goodput` if it
     adapts the number of GPUs.
@@ -142,7 +150,7 @@ class JobSnapshot(JobView):
 
 
 class JobProxy(JobView):
-    """A job as a policy inside another policy sees it."""
+    """A job as a policy inside another policy sees it: a view with some attributes replaced."""
 
     __slots__ = ("job", "values")
     job: JobView  # the view of the job, which supplies all other values

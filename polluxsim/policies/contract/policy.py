@@ -165,7 +165,10 @@ class Policy(ABC):
 
 
 class PolicyAround(Policy):
-    """A policy that asks another one, `wrapped`, and answers like it where it states nothing else."""
+    """A policy that asks another one, `wrapped`, and has its members where it states nothing else.
+
+    `label` and `on_type` are those of `Policy`: the name of its own class, and a copy of the whole.
+    """
 
     @property
     @abstractmethod
@@ -202,7 +205,10 @@ class PolicyAround(Policy):
 
 
 class _Adapted(Policy):
-    """A policy made of an object without the base class. The object may have any other member of `Policy`, too."""
+    """A policy made of an object without the base class. The object may have each other member of `Policy`, too.
+
+    A member that the object lacks has the default of `Policy`.
+    """
 
     def __init__(self, plain: Allocates) -> None:
         self.plain = plain
@@ -217,6 +223,10 @@ class _Adapted(Policy):
 
     @property
     def label(self) -> str:
+        label = getattr(self.plain, "label", None)
+        # An object from elsewhere may use the name for something else than a text.
+        if isinstance(label, str):
+            return label
         return type(self.plain).__name__
 
     @property
@@ -275,8 +285,8 @@ def traits_of(policy: Allocates) -> Traits:
     Raises
     ------
     PolicyError
-        If the attribute `traits` has another type, or if the policy has an attribute that is named like a trait which
-        the policy lacks.
+        If the attribute `traits` is no `Traits`, or if the policy has an attribute that is named like a trait which
+        the traits lack, and that is true or not empty.
     """
     adapted = as_policy(policy)
     traits = adapted.traits
@@ -303,6 +313,7 @@ def _as_written(policy: Policy) -> object:
 def misspelt_members(policy: Allocates) -> list[str]:
     """Return a sentence for each attribute of a policy, or of its quotas, that looks like a misspelt member.
 
+    A policy without quotas also gets a sentence for each attribute that is named like a member of `QuotaRules`.
     Attributes that a class has from polluxsim are not looked at.
     """
     adapted = as_policy(policy)
@@ -322,11 +333,13 @@ def _misspelt(stated: object, kind: type) -> list[str]:
     from difflib import SequenceMatcher  # noqa: PLC0415  (slow to load, and only needed here)
 
     own_names = _own_names(stated)
+    # A member that the object states itself is spelt well there, so that another name was not meant for it.
     members = sorted(_public_names(kind) - own_names)
     sentences: list[str] = []
     for name in sorted(own_names - _public_names(kind)):
         for member in members:
             has_same_words = sorted(name.split("_")) == sorted(member.split("_"))
+            # Names of one word, like `label`, are like many names that an author chooses for something else.
             is_alike = "_" in member and SequenceMatcher(None, name, member).ratio() >= LIKENESS
             if has_same_words or is_alike:
                 sentences.append(f"{type(stated).__name__}.{name} has no effect; did you mean {member}?")

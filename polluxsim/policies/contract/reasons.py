@@ -40,7 +40,8 @@ Excuse = Callable[["JobSeen", "Reason", "RoundSeen"], bool]
 class ReasonKind:
     """A kind of reasons that a policy gives: everything that polluxsim knows about them.
 
-    Two kinds of one run must not have the same name. `ReasonKind("because")` is a kind without a sentence.
+    Two kinds of one run must not have the same name. `ReasonKind("because")` is a kind without a sentence. Raise
+    PolicyError if the name is empty, or the sentence or the units are malformed.
 
     Attributes
     ----------
@@ -114,7 +115,7 @@ class JobSeen(NamedTuple):
 
     job_id: JobId
     num_replicas: int  # GPUs that the user requests
-    min_replicas: int  # smallest number of GPUs that the job can run on
+    min_replicas: int  # fewest GPUs that the user allows, 1 if the user states none
     max_replicas: int  # largest number of GPUs that the job can use
     is_gang: bool  # whether the job runs on `num_replicas` GPUs only
     queue: str | None
@@ -126,7 +127,7 @@ class JobSeen(NamedTuple):
     speeds: Mapping[str, float]  # speed as the user submitted the job, by GPU type [optimiser steps/s]
     time_left: float  # true time to completion on packed nodes, with the restart delay [s]; 0 with several GPU types
     delay: float  # restart delay [s]
-    num_restarts: int
+    num_restarts: int  # changes of its GPUs since its first start
     service: float  # GPUs times the time for which the job held them before the decision [GPU s]
     reason: Reason | None  # the policy's reason for its decision about the job
     user: str | None
@@ -145,7 +146,7 @@ class RoundSeen:
 
     time: float  # [s]
     round_interval: float  # time between rounds [s]
-    gpus_per_node: Sequence[int]  # GPUs that each node offers, 0 if it is about to go down
+    gpus_per_node: Sequence[int]  # GPUs that each node offers, 0 if it is down or about to go down
     types: Sequence[str]  # GPU type of each node
     up: Mapping[str, int]  # GPUs of each type on nodes that are up and not about to go down
     jobs: Sequence[JobSeen]  # jobs that the policy did not reject, in order of submission
@@ -172,7 +173,10 @@ class RoundSeen:
         return any(self.fits(job, name) for name in job.speeds)
 
     def held_with(self, job: JobSeen, attributes: Sequence[str], *, counts_gpus: bool) -> int:
-        """Return the GPUs, or the number, of the jobs that hold GPUs after the decision and have equal attributes."""
+        """Return the GPUs that jobs like `job` hold after the decision, or the number of these jobs.
+
+        Jobs are alike if they have equal values of `attributes`. With `counts_gpus`, the result is in GPUs.
+        """
         total = 0
         for other in self.jobs:
             gpus = self.held[other.job_id]

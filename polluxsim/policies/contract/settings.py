@@ -24,7 +24,7 @@ def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[
 
 
 def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
-    """Raise an `InvalidConfigError` if a name in a setting is not among the known ones.
+    """Raise an `InvalidConfigError` if a name in a setting is not one of the `known` names.
 
     `kind` is the kind of the names: a queue, a user or a GPU type.
     """
@@ -42,8 +42,8 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
 def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
     """Raise an `InvalidConfigError` if a name in a setting is not the queue, or user, of a job.
 
-    `otherwise` is the name for jobs without a queue or user. If no job has one, each name is allowed, because the
-    setting then has no effect.
+    `otherwise` is the name for jobs without a queue or user, which is allowed as well. If no job has a queue or user,
+    each name is allowed, because the setting then has no effect.
     """
     owners = values_of(jobs, attribute, otherwise)
     a_job_has_one = bool(owners - {otherwise})

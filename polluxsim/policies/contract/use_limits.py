@@ -31,7 +31,7 @@ class UseLimit(NamedTuple):
 
     attribute: str  # `qos` or `queue`: the limit is for the jobs with a value of this attribute; `all` for all jobs
     name: str  # the value of the attribute; empty for all jobs
-    number: str  # one of `NUMBERS`
+    number: str  # key of the limit, one of `NUMBERS`
     most: int  # GPUs or jobs
 
     @property
@@ -58,7 +58,10 @@ class UseLimit(NamedTuple):
         return (*by_user, self.attribute)
 
     def group_of(self, job: JobView | Job) -> str | None:
-        """Return the user whose jobs are counted with a job, or "" for all users; None if the job has no limit."""
+        """Return the user whose jobs are counted with a job, or "" if the jobs of all users are counted together.
+
+        Return None if the limit is not for the job: it is of another group, or a limit by user and the job has no user.
+        """
         is_of_group = self.attribute == "all" or getattr(job, self.attribute) == self.name
         if not is_of_group:
             return None
@@ -80,7 +83,7 @@ def use_limits(setting: Mapping[str, Any]) -> tuple[UseLimit, ...]:
     Raises
     ------
     InvalidConfigError
-        If a key is unknown, or a number is no whole number from 1.
+        If a key is unknown, a mapping is missing, or a number is no whole number from 1.
 
     >>> [limit.setting for limit in use_limits({"all": {"user_gpus": 8, "user_jobs": 4}})]
     ['engine.limits.all.user_gpus', 'engine.limits.all.user_jobs']
@@ -106,7 +109,7 @@ def _entries(setting: str, value: object) -> Iterator[tuple[str, Any]]:
 
 
 def _limits_of(attribute: str, name: str, numbers: object) -> Iterator[UseLimit]:
-    """Yield the limits of a group of jobs."""
+    """Yield the limits of a group of jobs; raise InvalidConfigError as `use_limits`."""
     setting = ".".join(filter(None, (SETTING, attribute, name)))
     if not isinstance(numbers, Mapping):
         raise InvalidConfigError(f"{setting} is {short(numbers)}, must be a mapping, like {{user_gpus: 8}}")
@@ -130,13 +133,17 @@ class LimitsNow:
 
     @classmethod
     def of(cls, limits: Sequence[UseLimit], running: Iterable[JobView]) -> LimitsNow:
-        """Return the limits, while some jobs run."""
+        """Return the limits, with the running jobs as those that hold GPUs."""
         if not limits:
             return NO_LIMITS  # the jobs need not be counted
         return cls(limits, {job.job_id: job for job in running})
 
     def take_note(self, jobs: Iterable[JobView], placed: Container[JobId], *, others_keep: bool = False) -> None:
-        """Take note of the jobs that a decision about some jobs places. `others_keep` is as in `Decision`."""
+        """Record which of the `jobs` that a decision was about hold GPUs after it.
+
+        They are the `placed` ones and, with `others_keep` as in `Decision`, the other ones that held GPUs before.
+        """
+        # `NO_LIMITS` is one object for all views, which must not change.
         if not self.limits:
             return
         for job in jobs:

@@ -3,8 +3,8 @@
 `ClusterView` is all that a policy sees: the time, the nodes, the jobs, and what happened since its last decision. The
 other classes here are parts of it.
 
-Invariants: a view never changes what the engine has. The engine's views of jobs are live while a policy decides, and
-raise `ViewClosedError` afterwards.
+Invariants: a view never changes what the engine has. The engine's views of jobs are live while a policy decides.
+Afterwards, attributes that can change during a run raise `ViewClosedError`.
 
 Trap: times are inexact. Compare them by `ClusterView.has_come` and `ClusterView.reaches`, not by `<=`.
 """
@@ -47,7 +47,7 @@ MOST_JOBS = 8  # largest number of waiting jobs that the text names
 class NodeCounts(NamedTuple):
     """The numbers of nodes of a cluster that a policy can resize."""
 
-    requested: int  # Nodes that are up or starting. The cluster pays for all of them.
+    requested: int  # Nodes that were requested and not released, also nodes that start or are down. All are paid for.
     # Smallest and largest number of nodes that a policy may request.
     least: int
     most: int
@@ -100,7 +100,7 @@ class Health(NamedTuple):
     down_gpus: tuple[int, ...] = ()  # GPUs of the nodes in `down`, which offer none now
 
     def of(self, nodes: Container[int]) -> Health:
-        """Return the failures of some nodes."""
+        """Return the failures of some nodes. `num_failures` still has all nodes, because it is read by node number."""
         if not self.down and not self.coming:
             return self
         # Not strict, because a view made by hand may leave the GPUs out.
@@ -116,7 +116,10 @@ HEALTHY = Health()
 
 
 def largest_node(gpus_per_node: Sequence[int], health: Health) -> int:
-    """Return the GPUs of the largest node; if all nodes are down, of the largest node that is down."""
+    """Return the GPUs of the largest node that is up; if none is, of the largest node that is down.
+
+    Return 1 if neither is known.
+    """
     return max(gpus_per_node, default=0) or max(health.down_gpus, default=1)
 
 
@@ -183,7 +186,9 @@ class ClusterView:
     """
 
     time: float  # time of the decision [s on the clock of the workload]
-    gpus_per_node: tuple[int, ...]  # GPUs of each node, in use or not; 0 for a node that is down
+    # GPUs of each node that has started, in use or not. 0 for a node that is down. For a node that drains before an
+    # outage, only the GPUs in use.
+    gpus_per_node: tuple[int, ...]
     jobs: Sequence[JobView]  # jobs that are submitted and have not ended, in order of submission
     changes: Changes = field(default_factory=Changes)  # events since the last decision
     # Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change
@@ -215,19 +220,22 @@ class ClusterView:
 
     @property
     def num_gpus(self) -> int:
-        """Return the number of GPUs on all nodes."""
+        """Return the sum of `gpus_per_node`, which has no GPUs of nodes that are down."""
         return sum(self.gpus_per_node)
 
     @property
     def nominal_gpus(self) -> int:
-        """Return the number of GPUs of all nodes, including nodes that are down and nodes that can be requested."""
+        """Return the number of GPUs of all nodes, including nodes that are down and nodes that can be requested.
+
+        If the number of nodes is fixed, the idle GPUs of a draining node do not count.
+        """
         if self.nodes is not None:
             return sum(self.nodes.gpus_per_node)
         return self.num_gpus + sum(self.health.down_gpus)
 
     @property
     def node_size(self) -> int:
-        """Return the GPUs of the largest node; if all nodes are down, of the largest node that is down."""
+        """Return the GPUs of the largest node that is up; if none is, of the largest node that is down."""
         return largest_node(self.gpus_per_node, self.health)
 
     @property
@@ -242,12 +250,12 @@ class ClusterView:
 
     @property
     def free(self) -> Sequence[int]:
-        """Return the free GPUs of each node."""
+        """Return the free GPUs of each node in `gpus_per_node`, 0 for a draining node."""
         return self._standing.free
 
     @property
     def demand(self) -> int:
-        """Return the GPUs that all jobs request."""
+        """Return the GPUs that all jobs request, whether they run or wait."""
         return self._standing.demand
 
     @property
@@ -263,7 +271,10 @@ class ClusterView:
         return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
-        """Return the numbers of the nodes of a type."""
+        """Return the numbers of the nodes of a type that have started; of all of them if no types are stated.
+
+        Raise KeyError if the cluster states types, and not this one.
+        """
         if not self.node_types:
             return range(len(self.gpus_per_node))
         nodes = self.node_types.nodes[gpu_type]
@@ -272,23 +283,24 @@ class ClusterView:
         return [node for node in nodes if node < len(self.gpus_per_node)]  # the policy may add the other nodes
 
     def gpus_of(self, gpu_type: str) -> int:
-        """Return the number of GPUs of a type."""
+        """Return the number of GPUs of a type on the nodes that are up; of all types if none are stated."""
         if not self.node_types:
             return self.num_gpus
         return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
 
     def type_of(self, placement: Placement) -> str:
-        """Return the GPU type of a placement, by name. If it has several types, return that of its first node."""
+        """Return the name of the GPU type of a placement, which must not be empty: the type of its first node."""
         if not self.node_types:
             return ANY.name
         first_node, _ = placement[0]
         return self.node_types[first_node].name
 
     def shape_of(self, job: JobView, gpu_type: str | None = None) -> Shape:
-        """Return how the requested GPUs of a job must be spread over nodes of a GPU type, by default of the only one.
+        """Return how the requested GPUs of a job must be spread over nodes of a GPU type, by default of the first one.
 
         A policy that starts whole jobs finds GPUs of this shape by `FreeGpus.pack_shape`.
         """
+        # A shortcut for the most common rule, because policies ask for the shape of every job.
         if self.shape_rule.anywhere:
             return Shape(job.num_replicas)
         request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
@@ -313,7 +325,7 @@ class ClusterView:
         return self.restarts.of(job.application, self.type_of(job.placement))
 
     def round_at(self, time: float) -> float:
-        """Return the time of the first round at or after a time [s]."""
+        """Return the time of the first round at or after a time [s]; the time itself if GPUs can change at any time."""
         if not self.round_interval or time == inf:
             return time
         return first_round(time, self.round_interval) * self.round_interval
@@ -369,6 +381,7 @@ class ClusterView:
         shape_rule
             How the GPUs of a job must be spread over nodes; by default, as in this view.
         """
+        # In the order of this view, which is that of submission, whatever the order of the mapping is.
         jobs_of_part = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
         if sharing is None:
             sharing = self.sharing.of(jobs)
@@ -394,7 +407,7 @@ class ClusterView:
 def allocation_text(view: ClusterView) -> str:
     """Return which job holds which GPUs of which node, the free GPUs and the waiting jobs, in at most 20 lines.
 
-    Neighbouring nodes with the same content have one line. After the decision, return the time and the GPUs only.
+    Neighbouring nodes with the same content have one line. After the decision, return one line that says so.
     """
     try:
         lines = [_summary(view), *_shortened(list(_nodes(view))), *_waiting(view)]
@@ -433,7 +446,7 @@ def _nodes(view: ClusterView) -> Iterator[str]:
 
 
 def _content(view: ClusterView, node: int, jobs: Sequence[str]) -> str:
-    """Return the GPUs of a node and who holds them. `jobs` are its jobs with their GPUs there."""
+    """Return the GPUs of a node and who holds them, or that it is down. `jobs` are its jobs with their GPUs there."""
     if node in view.health.down:
         return "down"
     gpus = view.gpus_per_node[node]
@@ -455,7 +468,7 @@ def _shortened(lines: Sequence[str]) -> list[str]:
 
 
 def _waiting(view: ClusterView) -> Iterator[str]:
-    """Yield a line about the waiting jobs, with the GPUs that they request."""
+    """Yield a line about the waiting jobs, with the GPUs that they request; no line if no job waits."""
     names = [f"{job.job_id} ({job.num_replicas})" for job in view.waiting[:MOST_JOBS]]
     if not names:
         return
