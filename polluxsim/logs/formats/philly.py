@@ -85,6 +85,7 @@ def _length(row: JsonRow, key: str) -> int:
 
 def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     """Return the job of an object, with the figures that studies of Philly derive from its attempts."""
+    # These cells are read before a row is dropped, so that a broken row counts as bad.
     job_id = row.text("jobid")
     user = row.text("user")
     tenant = row.text("vc")
@@ -102,6 +103,7 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
             durations_of_usable.append(duration)
     if not durations_of_usable:
         return row.dropped(_why_unusable(attempts))
+    # Of all attempts, also unusable ones: the wait ends with the first, and the job with the last.
     start = attempts[0].start
     end = attempts[-1].end
     delay = None
