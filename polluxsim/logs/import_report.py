@@ -49,7 +49,7 @@ class TypeCount(NamedTuple):
 
 
 class Quantile(NamedTuple):
-    """Quantile of times: a share of all values, and the smallest value that they do not exceed."""
+    """Quantile of times: the smallest value that at least a share of all values does not exceed."""
 
     share: float  # [1]
     value: float  # [s]
@@ -91,7 +91,8 @@ class ImportReport:
 
 
 def _plain(value: object) -> object:
-    """Return a value with objects for named tuples, and lists for other tuples."""
+    """Return a value with objects for named tuples, and lists for other tuples, at every depth."""
+    # Before the test for tuples, because a named tuple is a tuple too.
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if isinstance(value, dict):
@@ -173,13 +174,14 @@ def _lines(report: ImportReport) -> Iterator[str]:
 
 
 def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
-    """Yield the number of all findings, and a line for each kind; nothing without findings."""
+    """Yield the number of all findings, and lines for the most frequent kinds; nothing without findings."""
     if tallies:
         yield f"{title:<14}{sum(tally.count for tally in tallies):>10,}"
         yield from _tallies(tallies)
 
 
 def _tallies(tallies: Sequence[Tally]) -> Iterator[str]:
+    """Yield a line for each of the first `MAX_LINES` kinds of findings, and one that counts the others."""
     for tally in tallies[:MAX_LINES]:
         yield f"  {tally.count:>10,}  {tally.reason} ({_places(tally)})"
     other_tallies = tallies[MAX_LINES:]
@@ -205,6 +207,7 @@ def _places(tally: Tally) -> str:
 
 def _clock(report: ImportReport) -> str:
     """Return what the times of the log are, and the instant of second 0."""
+    # Without a zone, the log has no dates: a reader must not take second 0 for an instant.
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
     zone = report.time_zone
@@ -229,7 +232,7 @@ def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
 
 
 def _gpu_counts(report: ImportReport) -> Iterator[str]:
-    """Yield a line with a bar for each number of GPUs."""
+    """Yield a line with a bar for each of the most frequent numbers of GPUs, and one that counts the others."""
     # The most frequent numbers have a line each, in rising order.
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
@@ -243,7 +246,7 @@ def _gpu_counts(report: ImportReport) -> Iterator[str]:
 
 
 def _gpu_types(report: ImportReport) -> Iterator[str]:
-    """Yield a line for each type in the log, with the types that a replay takes it for."""
+    """Yield a line for each of the first `MAX_LINES` types, with those in a replay, and one that counts the others."""
     for item in report.gpu_types[:MAX_LINES]:
         names_in_replay = []
         for name in item.known_as:
@@ -259,8 +262,9 @@ def _gpu_types(report: ImportReport) -> Iterator[str]:
 
 
 def _load(report: ImportReport) -> Iterator[str]:
-    """Yield the work of all jobs, and a line with a bar for each run of days."""
+    """Yield the work of all jobs, and at most `MAX_LINES` lines with a bar, each for one or several days."""
     unit = f"{report.unit.removesuffix('s')} h"
+    # A small log has less than an hour of work on many days, which whole hours would show as 0.
     digits = 0
     if report.total_gpu_hours < FEW_HOURS:
         digits = HOUR_DIGITS
@@ -281,6 +285,7 @@ def _load(report: ImportReport) -> Iterator[str]:
         label = run[0].day
         if len(run) > 1:
             label = f"{run[0].day} to {run[-1].day}"
+        # The load is unknown without the size of the cluster. The work of the days is known all the same.
         loads = [day.load for day in run if day.load is not None]
         load = ""
         if loads:

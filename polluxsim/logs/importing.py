@@ -99,7 +99,7 @@ class Examination:
         self.gpus = table["num_gpus"].to_numpy()
 
     def days(self) -> dict[int, tuple[int, float]]:
-        """Return the number of jobs and their GPU time [GPU s] by day, counted from 0, the first day."""
+        """Return the number of jobs and their GPU time [GPU s] by day with a submission, counted from 0, the first."""
         day_of_job = np.floor((self.times + self._day_start) / DAY).astype(np.int64)
         days, index = np.unique(day_of_job, return_inverse=True)
         gpu_times = np.nan_to_num(self.durations) * self.gpus  # a job without a duration counts as a job only
@@ -108,7 +108,7 @@ class Examination:
         return dict(zip(days.tolist(), loads, strict=True))
 
     def gpu_types(self) -> tuple[TypeCount, ...]:
-        """Return the number of jobs by GPU type, most frequent first."""
+        """Return the number of jobs by GPU type as the log writes it, most frequent first; empty without types."""
         if "gpu_type" not in self._table.column_names:
             return ()
         counts = []
@@ -139,8 +139,10 @@ class Examination:
 
     def _find_outside_bulk(self, tallies: Tallies) -> None:
         """Add the jobs before and after the bulk to the findings."""
+        # At least 1, so that a single job far away is reported in a trace of fewer than 100 jobs.
         few = max(1, int(self.num_jobs * BULK_SHARE))
         after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1  # rows of the first jobs after pauses
+        # The pause that is nearest to the bulk, so that all jobs before it are reported together.
         early = after_pause[after_pause <= few]
         if early.size:
             bulk_start = int(early[-1])
@@ -151,7 +153,8 @@ class Examination:
             tallies.add(AFTER_BULK, self._place(bulk_end), self.num_jobs - bulk_end)
 
     def _duplicates(self) -> list[int]:
-        """Return the rows whose names occur in an earlier row, by name."""
+        """Return the rows whose names occur in an earlier row, in order of the names."""
+        # A sort needs less memory than a set of all names of a log with millions of jobs.
         order = pc.sort_indices(self._table["job"])  # stable
         names = self._table["job"].take(order)
         same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()
@@ -159,8 +162,10 @@ class Examination:
 
 
 def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
+    """Return the quantiles that the report lists; empty without values."""
     if not values.size:
         return ()
+    # This method returns times that occur in the log, not means of two times.
     exact = np.quantile(values, QUANTILES, method="inverted_cdf").tolist()
     return tuple(map(Quantile, QUANTILES, exact))
 
@@ -189,7 +194,7 @@ def import_trace(  # noqa: PLR0913  (options of one command)
     The jobs are Arrow columns in memory.
 
     Raise PolluxSimError if an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left,
-    or the destination cannot be written. In this case no new file is written.
+    a value is beyond the limits of a trace, or the destination cannot be written. In this case no new file is written.
 
     Parameters
     ----------
@@ -211,6 +216,7 @@ def import_trace(  # noqa: PLR0913  (options of one command)
         Resources that count as GPUs, as NAME,NAME*GPUS; see `polluxsim.logs.formats.base.parse_units`.
     """
     trace_format = find_format(format_name)
+    # Before a row is read, so that a wrong kind of file is named instead of its first bad row.
     for path in source_files(source, trace_format.files):
         check_opening(path, format_name)
     if unit != GPU:
@@ -233,7 +239,10 @@ def import_trace(  # noqa: PLR0913  (options of one command)
 
 
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
-    """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
+    """Return the time zone with a name, by default the format's.
+
+    Raise InvalidConfigError if there is no such zone, or a zone is named for a log with relative times.
+    """
     is_relative = trace_format.clock is LogClock.RELATIVE
     if name is None and is_relative:
         return UTC
@@ -259,7 +268,7 @@ class _Start(NamedTuple):
 
     @property
     def since_midnight(self) -> float:
-        """Return the time since the midnight before [s]; 0 on a clock without days."""
+        """Return the time since the midnight before [s]; 0 on a clock without dates."""
         if self.local is None:
             return 0.0
         # Local time without its zone, so that days on which summer time begins or ends also have 24 h.
@@ -267,7 +276,7 @@ class _Start(NamedTuple):
         return (wall - wall.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
 
     def day(self, number: int) -> str:
-        """Return the date of a day counted from the first, or its number on a clock without dates."""
+        """Return the date of a day counted from the first; its number without dates, or beyond the year 9999."""
         if self.local is None:
             return str(number)
         try:
@@ -280,6 +289,7 @@ def _start(seconds: float, clock: LogClock, zone: tzinfo) -> _Start:
     """Return the first submission, given its time on the clock of the log [s]."""
     if clock is LogClock.RELATIVE:
         return _Start(seconds, str(seconds), None)
+    # A log may have a time that no calendar has, like one in milliseconds in a column of seconds.
     try:
         local = datetime.fromtimestamp(seconds, UTC).astimezone(zone)
     except (ValueError, OverflowError, OSError):
@@ -304,7 +314,7 @@ class _Import:
     odd: Tallies = field(default_factory=Tallies)
 
     def run(self, entries: Iterator[Entry], skip_bad: bool) -> ImportReport:
-        """Import the rows."""
+        """Import the rows, write the trace and return the report."""
         # Three columns hold the suspicious values of each job and its place in the source, for the report only.
         fields = [(column.name, column.kind) for column in columns_of(self.format.extras)]
         schema = pa.schema([*fields, ("oddities", pa.string()), ("file", pa.int32()), ("line", pa.int64())])
@@ -349,6 +359,7 @@ class _Import:
             # A job without a start cannot be told from another one of its name.
             is_repeat &= pc.fill_null(same, False).to_numpy(zero_copy_only=False)
         repeats = keys["row"].to_numpy()[:-1][is_repeat]
+        # In the order of the table, so that the report names the places of the earliest submissions.
         for row in np.sort(repeats).tolist():
             place = Place(list(self.files)[table["file"][row].as_py()], table["line"][row].as_py())
             self.dropped.add(RowReason.REPEATED, place)
@@ -361,6 +372,7 @@ class _Import:
         odd = table.select(["oddities", "file", "line"]).filter(pc.is_valid(table["oddities"]))
         odd = odd.take(pc.sort_indices(odd, sort_keys=[("file", "ascending"), ("line", "ascending")]))
         files = list(self.files)
+        # Only odd rows become Python values; a log may have millions of other jobs.
         for row in odd.to_pylist():
             for reason in row["oddities"].split(BETWEEN_ODDITIES):
                 self.odd.add(reason, Place(files[row["file"]], row["line"]))
@@ -374,6 +386,7 @@ class _Import:
                 if self.cluster_gpus is not None and entry.num_gpus > self.cluster_gpus:
                     reasons.append(self._too_large)
                 file_name, line = entry.place
+                # Numbers in place of names of files: a trace of many rows needs much less memory.
                 file = self.files.setdefault(file_name, len(self.files))
                 core = entry[1:END_OF_CORE]  # the fields from `job` to `attempts`
                 odd = BETWEEN_ODDITIES.join(reasons) or None
@@ -398,8 +411,10 @@ class _Import:
         of_log = (self.format.name, self.source.name, self.format.citation)
         info = TraceInfo(*of_log, self._zone_name, start.text, word, left_out)
         schema = trace_schema(self.format.extras, info)
+        # Submissions count from the first one, because a replay begins at second 0.
         times = pa.array(table["submit_time"].to_numpy() - start.seconds)
         table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)
+        # After the shift to second 0, because the limits hold for the times of the trace.
         for row, reason in beyond_limits(dict(zip(table.column_names, table.columns, strict=True))):
             log = self.source
             if self.source.is_dir():

@@ -116,6 +116,7 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
     """Return the Arrow schema of a trace, with all its metadata."""
     about = {"schema": VERSION, "sorted_by": "submit_time", **asdict(info)}
     metadata = {PREFIX + key: value for key, value in about.items()}
+    # Metadata of each column, so that a reader without polluxsim also knows units and meanings.
     arrow_fields = []
     for name, kind, unit, meaning, nullable in columns_of(extras):
         arrow_fields.append(pa.field(name, kind, nullable=nullable, metadata={"unit": unit, "meaning": meaning}))
@@ -123,7 +124,10 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 
 def read_info(path: Path) -> TraceInfo:
-    """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
+    """Return the metadata of a trace.
+
+    Raise InvalidInputError if the file cannot be read, is not a trace of this version, or lacks metadata.
+    """
     with reading_parquet(path):
         schema = read_schema(path)
     # Another program may have added metadata that are not UTF-8.
@@ -201,6 +205,7 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         )
         table = read_parquet(path, schema.names).select(schema.names).cast(schema)
         table.validate(full=True)
+    # Older traces lack columns. A column of nulls gives every job the same fields.
     columns: dict[str, pa.ChunkedArray] = {}
     for name in TraceJob._fields:
         if name in schema.names:
@@ -231,9 +236,13 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
 
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:
-    """Return the instant of second 0 of a trace; raise InvalidInputError if its times are relative."""
+    """Return the instant of second 0 of a trace.
+
+    Raise InvalidInputError if the trace states no date and time with a zone, as one with relative times.
+    """
     with suppress(ValueError):
         origin = datetime.fromisoformat(info.origin_time)
+        # A date without a zone is not an instant, so it is refused like a text that is no date.
         if origin.tzinfo is not None:
             return origin
     must_be = "must be a date and time with a zone, like 2017-10-03T00:00:00+00:00; import the log again"
@@ -244,13 +253,14 @@ def dates_of(path: Path, info: TraceInfo) -> Origin | None:
     """Return the date of second 0 of a trace, in the time zone of its log; None if its times are relative.
 
     A first submission that no calendar has, which the trace states in seconds, counts as relative too. Raise
-    InvalidInputError if there is no such time zone.
+    InvalidInputError if there is no such time zone, or the trace states no valid instant of second 0.
     """
     if not info.time_zone or "s from" in info.origin_time:
         return None
     try:
         return Origin.of(origin_of(path, info), info.time_zone)
     except InvalidInputError as error:
+        # `origin_of` names the path already.
         raise InvalidInputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
@@ -267,7 +277,10 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
 
 
 def beyond_limits(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[tuple[int, str]]:
-    """Yield the first row, from 0, whose value in a column is beyond the limits of a trace, with the reason."""
+    """Yield the first row with an invalid value for each column that has one: its number from 0, and the reason.
+
+    A value is invalid if it is beyond the limits of a trace, or if a submission or a number of GPUs is missing.
+    """
     limits = {
         "submit_time": (0.0, MOST_SECONDS),
         "duration": (0.0, MOST_SECONDS),

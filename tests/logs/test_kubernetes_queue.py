@@ -96,7 +96,7 @@ def test_workloads(tmp_path: Path) -> None:
         tmp_path / "workloads.json",
         workload("runs", 2, 8, ("Admitted", "True", "2026-03-04T13:30:00Z"), maximumExecutionTimeSeconds=7200),
         workload("waits", 1, 4, ("QuotaReserved", "False", "2026-03-04T12:00:00Z"), priority=100),
-        workload("held", 1, 4, active=False),
+        workload("held", 1, 4, active=False, priorityClassRef={"name": "high"}),  # as v1beta2 names it
         workload("done", 1, 4, ("Finished", "True", "2026-03-04T13:00:00Z")),
     ))  # fmt: skip
     jobs = by_name(queue)
@@ -104,7 +104,7 @@ def test_workloads(tmp_path: Path) -> None:
     assert (jobs["ml/runs"].started, jobs["ml/runs"].gpus_per_task) == (NOW - 1800, 8)
     assert jobs["ml/runs"].time_limit == 7200
     assert (jobs["ml/waits"].priority, jobs["ml/waits"].partitions) == (100, ("team",))
-    assert jobs["ml/held"].kept_out == "are held (spec.active is false)"
+    assert (jobs["ml/held"].kept_out, jobs["ml/held"].qos) == ("are held (spec.active is false)", "high")
     assert queue.left_out == {"workloads that have finished": 1}
     assert list(queue.notes) == [
         "the quotas of Kueue's ClusterQueues are not modelled: a workload starts when GPUs are free"

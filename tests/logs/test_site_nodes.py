@@ -221,6 +221,7 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
         ("a[x-y]", None),
         ("a[9-1]", None),
         ("a[1-9999999]", None),
+        ("a[1-99999]b[1-99999]", None),  # the product would not fit into memory
     ],
 )
 def test_lists_of_nodes(text: str, names: list[str] | None) -> None:

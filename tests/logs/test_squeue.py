@@ -77,6 +77,11 @@ def test_the_tasks_of_an_array_with_a_limit_of_two(tmp_path: Path) -> None:
     assert [jobs[f"19_{task}"].after for task in (3, 4, 5)] == [(), ("19_2",), ("19_3",)]
 
 
+def test_a_step_of_zero_in_an_array_counts_as_one(tmp_path: Path) -> None:
+    jobs = by_name(read(tmp_path, TEXT.replace("19_[3-5%2]", "19_[3-5:0]")))
+    assert [name for name in jobs if name.startswith("19_") and name != "19_2"] == ["19_3", "19_4", "19_5"]
+
+
 def test_the_usual_columns_with_gpus(tmp_path: Path) -> None:
     header = "  JOBID PARTITION NAME ST SUBMIT_TIME START_TIME TIME TRES_PER_NODE NODES NODELIST(REASON)"
     running = "      1      main    a1  R 2026-03-04T10:00:00 2026-03-04T12:00:00 1:00:00 gres:gpu:4    2     n[1-2]"
@@ -159,6 +164,8 @@ def test_json(tmp_path: Path, new: bool) -> None:
         (TEXT.replace("|30:00|", "|soon|"), "line 4: column 'TIME_LIMIT' is not a time like 1-02:03:04"),
         (TEXT.replace("a[01-02]", "a[01"), "line 2: column 'NODELIST' is not a list of nodes"),
         (TEXT.replace("12|b|bob|ml", "12|b"), "line 3: 15 cells below 17 names of columns"),
+        (TEXT.replace("|30:00|", "|1-02|"), "line 4: column 'TIME_LIMIT' is not a time like 1-02:03:04"),
+        ("JOBID|STATE|SUBMIT_TIME|TRES_PER_NODE\n1|PENDING|N/A|gpu:2\n", "no job states a time; give"),
     ],
 )
 def test_wrong_queues(tmp_path: Path, text: str, message: str) -> None:

@@ -25,8 +25,9 @@ class Holds(Enum):
 
 
 def held_by(name: str) -> Holds:
-    """Return what a column or a key with a name holds."""
+    """Return what a column or a key with a name holds, by the lists of known words."""
     plain = known_words.plain(name)
+    # People are also among the names, so their list goes first.
     if plain in known_words.PEOPLE:
         return Holds.PEOPLE
     if plain in known_words.NAMES:
@@ -60,34 +61,40 @@ _VALUE = re.compile(
 
 
 def _is_unit(text: str | None) -> bool:
-    """Return whether letters behind a number may be a unit. A wrong one is short; it may be the fault."""
+    """Return whether the letters behind a number may be a unit; True without letters.
+
+    One or two letters always may, because a wrong unit may be the fault that the extract has to show.
+    """
     return text is None or len(text) <= 2 or text.lower() in known_words.UNITS
 
 
 class Anonymous:
-    """Texts of a log with invented names."""
+    """Replaces the names in the texts of a log by invented ones."""
 
     def __init__(self, text: str) -> None:
         """`text` has all words of the log that may come into the extract."""
         self.names = InventedNames(text)
 
     def held(self, text: str, holds: Holds) -> str:
-        """Return the text of a column or key with invented names."""
+        """Return the text of a column or key with invented names; in those of people, numbers are replaced too."""
+        # A job that is a number keeps it, because arrays and dependencies refer to it.
         if holds is Holds.VALUES or (holds is Holds.JOBS and NUMBERED_JOB.fullmatch(text)):
             return self.value(text)
         return self.names.name(text, with_numbers=holds is Holds.PEOPLE)
 
     def value(self, text: str) -> str:
-        """Return a text with invented words in place of all that are not known."""
+        """Return a text with invented words for the unknown words. Times, and numbers with their units, stay."""
         return _VALUE.sub(self._part, text)
 
     def _part(self, match: re.Match[str]) -> str:
-        """Return a part of a value."""
+        """Return the replacement of one part of a value, which `_VALUE` matched."""
         text = match[0]
+        # In "CANCELLED by 1000", the number names a user.
         if match["cancelled"]:
             return match["cancelled"] + self.names.number(match["canceller"])
         if match["is"]:
             return self._pair(match["key"], match["held"])
+        # These name hosts, people and files as a whole. The words in them may be common ones, so none stays.
         if match["mail"] or match["path"] or match["uuid"] or match["address"]:
             return self.names.name(text)
         if match["phrase"] or match["time"] or text.lower() in known_words.VALUE_WORDS:
@@ -97,7 +104,7 @@ class Anonymous:
         return self.names.token(text)
 
     def _pair(self, key: str, held: str) -> str:
-        """Return a pair KEY=VALUE."""
+        """Return a pair KEY=VALUE with an invented value where the key holds names; an unknown key is replaced too."""
         holds = held_by(key)
         if holds is not Holds.VALUES:
             return f"{key}={self.held(held, holds)}"
@@ -107,7 +114,7 @@ class Anonymous:
 
 
 def anonymous_comment(text: str, anonymous: Anonymous) -> str:
-    """Return a comment like `; MaxProcs: 64` with invented names. The name of a known value stays."""
+    """Return a comment like `; MaxProcs: 64` with invented names. A known key stays."""
     match = re.match(r"(\s*[;#]\s*)([A-Za-z][\w ]*)(:\s*)", text)
     if match is None:
         return anonymous.names.name(text)
@@ -121,13 +128,17 @@ def anonymous_comment(text: str, anonymous: Anonymous) -> str:
 
 
 def is_header(text: str) -> bool:
-    """Return whether a line is a header: it has no values, and half of its words are names of known columns."""
+    """Return whether a line is a header: it has no numbers, and names known columns in at least half of its words.
+
+    A header has at least two words.
+    """
     if "=" in text or re.search(r"(?<!\w)\d", text):  # a record KEY=VALUE, or a number
         return False
     words = [known_words.plain(word) for word in re.findall(r"[\w.:%()]+", text)]
     words = [word for word in words if word]
-    known = sum(word in known_words.COLUMNS for word in words)
-    return len(words) >= 2 and 2 * known >= len(words)
+    num_known = sum(word in known_words.COLUMNS for word in words)
+    # Sites add columns of their own, so not every word has to be known. One word alone is too little evidence.
+    return len(words) >= 2 and 2 * num_known >= len(words)
 
 
 def raw_cells(line: str, delimiter: str, *, quoted: bool) -> list[str]:
@@ -160,17 +171,27 @@ class TableForm:
         self.free_text = [index for index, column in enumerate(columns) if column in free_text]
 
     def anonymous_line(self, line: str, anonymous: Anonymous) -> str:
-        """Return a line with invented names."""
+        """Return a line with invented names and the same delimiters."""
         if self.delimiter == " ":
+            # The pattern is in a group, so the result has the blanks too: an extract keeps the form of each line.
             parts = re.split(r"(\s+)", line)
             columns = iter(self._columns(len(line.split())))
-            return "".join(part if not part.strip() else anonymous.held(part, next(columns)) for part in parts)
+            new_parts = []
+            for part in parts:
+                if part.strip():
+                    new_parts.append(anonymous.held(part, next(columns)))
+                else:
+                    new_parts.append(part)
+            return "".join(new_parts)
         cells = raw_cells(line, self.delimiter, quoted=self.quoted)
         pairs = zip(cells, self._columns(len(cells)), strict=True)
         return self.delimiter.join(anonymous.held(cell, holds) for cell, holds in pairs)
 
     def _columns(self, number: int) -> list[Holds]:
-        """Return what each of a number of cells holds. A line may have too few or too many cells."""
+        """Return what each of a number of cells holds. A line may have too few or too many cells.
+
+        Further cells are pieces of the only column of free text. Without such a column, all cells count as values.
+        """
         more = number - len(self.holds)
         if more <= 0:
             return self.holds[:number]
@@ -185,13 +206,14 @@ _ESCAPED = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-
 
 
 def _unescaped(text: str) -> list[str]:
-    """Return a JSON string without its escapes of letters, in pieces: texts, and the escapes between them."""
+    """Return a JSON string in pieces, texts and escapes in turn; an escape of a letter becomes a part of a text."""
     pieces = [""]
     at = 0
     for match in _ESCAPED.finditer(text):
         pieces[-1] += text[at : match.start()]
         at = match.end()
         letter = ""
+        # Two escapes in a row may be one letter, as a surrogate pair.
         if match[1] or match[3]:
             letter = str(json.loads(f'"{match[0]}"'))
         if letter.isalpha():
@@ -212,10 +234,11 @@ class JsonText:
         self._keys: list[str] = [""]  # key of each open object or list, and of the value that is next
 
     def anonymous_text(self, text: str) -> str:
-        """Return the next part of the text."""
+        """Return the next part of the text with invented names."""
         parts = []
         tokens = _JSON.findall(text)
         for index, token in enumerate(tokens):
+            # Blanks between a key and its colon are a token of their own.
             next_mark = "".join(tokens[index + 1 : index + 3]).lstrip()[:1]
             parts.append(self._token(token, is_key=next_mark == ":"))
         return "".join(parts)
@@ -226,6 +249,7 @@ class JsonText:
             # The objects of a list have its key, with a mark that plain names lack.
             self._keys.append("" if token == "{" else f"{self._keys[-1]}[]")
         elif token in "}]":
+            # A broken text may close more objects than it opens.
             if len(self._keys) > 1:
                 self._keys.pop()
         elif token.startswith('"'):
@@ -244,10 +268,12 @@ class JsonText:
         return self._anonymous.value(token)
 
     def _holds(self) -> Holds:
-        """Return what the value holds that is next."""
+        """Return what the next value holds."""
         plain = [known_words.plain(key) for key in self._keys]
+        # Below these keys, a site chooses all values, at any depth.
         if known_words.NAMED_BELOW & set(plain[:-1]) or plain[-1] in known_words.NAMED_BELOW:
             return Holds.NAMES
+        # An entry like {"name": "gpu", "count": 4} names a resource, not a person or a job.
         if known_words.RESOURCES & set(plain) and plain[-1] == "name":
             return Holds.VALUES
         key = self._keys[-1].removesuffix("[]")

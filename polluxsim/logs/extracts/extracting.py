@@ -51,6 +51,7 @@ class _Log:
     def shows_fault(self, rows: Collection[int]) -> bool:
         """Return whether some rows of the log alone have the same fault."""
         self.tries += 1
+        # The part has the name of the log, because some formats know files by their names.
         part = self.folder / self.path.name
         part.write_bytes(_encoded(as_text(self.pieces, rows)))
         return fault_of(part, self.reading).is_same(self.fault)
@@ -61,13 +62,15 @@ def _encoded(text: str) -> bytes:
 
 
 def extract(log: Path, destination: Path, reading: Reading, good_rows: int) -> Extract:
-    """Write a small anonymous extract of a log with the same fault. `good_rows` rows are added that do not change it.
+    """Write a small anonymous extract of a log with the same fault, and return what was made.
 
+    At most `good_rows` further rows are added, if they do not change the fault.
     Nothing is written if the extract has another fault. Raise InvalidConfigError if the reading is invalid, and
     InvalidInputError if the log is damaged as a file, a copy of it does not have its fault, or the extract cannot be
     written.
     """
     with open_log(log) as file:
+        # A byte that is not UTF-8 may be the fault, so it stays as a lone surrogate.
         text = file.read().decode("utf-8", "surrogateescape")
     in_json = is_json(log)
     pieces = _pieces(text, reading, in_json=in_json)
@@ -75,11 +78,14 @@ def extract(log: Path, destination: Path, reading: Reading, good_rows: int) -> E
         state = _Log(log, reading, pieces, fault_of(log, reading), Path(name))
         rows = _chosen_rows(state, good_rows)
         part = chosen(pieces, rows)
+        # From the chosen rows only, because other names of the log cannot come into the extract.
         anonymous = Anonymous("".join(piece.text for piece in part))
         anonymous_text = _anonymous_text(part, anonymous, reading, in_json=in_json)
         candidate = Path(name) / destination.name
+        # The extract is imported before it is written, because a replaced word may have removed the fault.
         candidate.write_bytes(_encoded(anonymous_text))
         fault = fault_of(candidate, reading)
+    # A reason may quote a name of the log, which the extract has as an invented word.
     renamed = state.fault.renamed(anonymous.names.renamed)
     is_written = fault.is_same(state.fault) or fault.is_same(renamed)
     if is_written:
@@ -129,9 +135,9 @@ def _pieces(text: str, reading: Reading, *, in_json: bool) -> list[Piece]:
 
 def _has_header(reading: Reading) -> bool:
     """Return whether the first line of a table of a format is a header, or should be one."""
-    known = FORMATS[reading.format]
-    if isinstance(known, TableFormat):
-        return known.layout.has_header
+    log_format = FORMATS[reading.format]
+    if isinstance(log_format, TableFormat):
+        return log_format.layout.has_header
     return reading.format == "table" and not _is_numbered(reading)
 
 
@@ -149,6 +155,7 @@ def _chosen_rows(log: _Log, good_rows: int) -> list[int]:
     together = sorted({*needed, *others})
     if log.shows_fault(together):
         return together
+    # Together, other rows may hide the fault. Then each is tried alone.
     for number in others:
         more = sorted({*needed, number})
         if log.shows_fault(more):
@@ -157,16 +164,21 @@ def _chosen_rows(log: _Log, good_rows: int) -> list[int]:
 
 
 def _sufficient(log: _Log, rows: Sequence[int]) -> list[int]:
-    """Return rows with the fault of the log: the rows in its report, with more and more rows around them."""
+    """Return rows with the fault of the log: the rows in its report, with more and more rows around them.
+
+    Raise InvalidInputError if all rows together do not have the fault.
+    """
     marked = [at for at, number in enumerate(rows) if _has_line(log.pieces[number], log.fault.lines)]
     around = 0
     while True:
-        near = {0, *range(around)}
-        for at in marked:
-            near.update(range(at - around, at + around + 1))
-        part = [rows[at] for at in sorted(near) if 0 <= at < len(rows)]
         if around == 0:
             part = [rows[at] for at in marked]
+        else:
+            # The first rows too, because they may decide how all rows are read.
+            near = set(range(around))
+            for at in marked:
+                near.update(range(at - around, at + around + 1))
+            part = [rows[at] for at in sorted(near) if 0 <= at < len(rows)]
         if log.shows_fault(part):
             return part
         if len(part) == len(rows):
@@ -174,6 +186,7 @@ def _sufficient(log: _Log, rows: Sequence[int]) -> list[int]:
                 f"{log.path}: a copy of this file alone does not have its fault ({log.fault}); the fault needs the "
                 "other files in its folder, or its name"
             )
+        # Doubled, so that the number of imports grows with the logarithm of the number of rows only.
         around = 2 * around or 1
 
 
@@ -184,7 +197,10 @@ def _has_line(piece: Piece, lines: Collection[int]) -> bool:
 
 
 def _reduced(log: _Log, rows: list[int]) -> list[int]:
-    """Return as few of some rows as show the fault: leave out a half, a quarter and so on, while it stays."""
+    """Return as few of some rows as show the fault: leave out all, a half, a quarter and so on, while it stays.
+
+    The search ends after `MOST_TRIES` imports of the log.
+    """
     size = len(rows)
     while size and log.tries < MOST_TRIES:
         start = 0
@@ -193,6 +209,7 @@ def _reduced(log: _Log, rows: list[int]) -> list[int]:
             if log.shows_fault(fewer):
                 rows = fewer
             else:
+                # Only here: after a removal, the next rows have moved to `start`.
                 start += size
         size //= 2
     return rows
@@ -214,6 +231,7 @@ def _anonymous_text(pieces: Iterable[Piece], anonymous: Anonymous, reading: Read
     line_of = form.anonymous_line
     lines = []
     for piece in parts:
+        # By identity, because a later row may have the same text.
         is_first = piece.text is first and has_header
         if is_first or is_header(piece.text):
             lines.append(piece.text)
@@ -223,7 +241,7 @@ def _anonymous_text(pieces: Iterable[Piece], anonymous: Anonymous, reading: Read
 
 
 def _line(text: str, line_of: Callable[[str], str], anonymous: Anonymous) -> str:
-    """Return a line with invented names and its own end."""
+    """Return a line with invented names and its own line end."""
     line = text.rstrip("\r\n")
     if line.lstrip().startswith((";", "#")):
         return anonymous_comment(line, anonymous) + text[len(line) :]
@@ -237,10 +255,10 @@ def _mapped_keys(reading: Reading) -> dict[str, str]:
 
 def _form_without_header(parts: Sequence[Piece], reading: Reading) -> TableForm:
     """Return the form of a table of a format without a header."""
-    known = FORMATS[reading.format]
+    log_format = FORMATS[reading.format]
     first = next((piece.text for piece in parts if piece.text.strip() and piece.text.lstrip()[0] not in ";#"), "")
-    if isinstance(known, TableFormat):
-        layout = known.layout
+    if isinstance(log_format, TableFormat):
+        layout = log_format.layout
         columns = layout.columns
         width = len(first.split(None if layout.delimiter == " " else layout.delimiter))
         for others in layout.other_columns:
@@ -259,26 +277,29 @@ def _form_without_header(parts: Sequence[Piece], reading: Reading) -> TableForm:
 
 
 def _form_of_header(first: str, second: str, reading: Reading) -> tuple[TableForm, bool]:
-    """Return the form of a table by its first two lines, and whether the first line is a header.
+    """Return the form of a table by its first line and its first row, and whether the first line is a header.
 
     Without a header, the columns are unknown.
     """
-    known = FORMATS[reading.format]
+    log_format = FORMATS[reading.format]
     delimiter = max(DELIMITERS, key=first.count)
     quoted = True
     free_text: tuple[str, ...] = ()
-    if isinstance(known, TableFormat):
-        quoted = known.layout.quoted
-        free_text = known.layout.free_text
-        if known.layout.delimiter in first:
-            delimiter = known.layout.delimiter
+    if isinstance(log_format, TableFormat):
+        quoted = log_format.layout.quoted
+        free_text = log_format.layout.free_text
+        # The delimiter of the format counts unless the file lacks it, which may be its fault.
+        if log_format.layout.delimiter in first:
+            delimiter = log_format.layout.delimiter
     cells = [cell.strip().strip('"') for cell in first.removeprefix("\ufeff").rstrip("\r\n").split(delimiter)]
     has_header = is_header(first)
+    # The columns of such a table may all have names of the site, so the form of its lines decides.
     if reading.format == "table" and not has_header:
         has_number = any(cell[:1].isdigit() for cell in cells)
         has_header = len(cells) > 1 and not has_number and second.count(delimiter) == first.count(delimiter)
     columns: list[str] = []
     if has_header and len(cells) > 1:
+        # The lists of known words have the keys of `--columns`, not the names of a site.
         mapped = _mapped_keys(reading)
         columns = [mapped.get(cell, cell) for cell in cells]
     return TableForm(delimiter, columns, free_text, quoted=quoted), has_header

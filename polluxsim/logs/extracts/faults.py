@@ -25,7 +25,10 @@ class Reading:
     unit: str = GPU
 
     def imported(self, log: Path, *, skip_bad: bool) -> ImportReport:
-        """Import a log and return the report. Raise InvalidInputError if the import ends with an error."""
+        """Import a log and return the report.
+
+        Raise InvalidInputError if the import ends with an error, and InvalidConfigError if an option is invalid.
+        """
         with TemporaryDirectory() as folder:
             return import_trace(
                 self.format,
@@ -39,7 +42,7 @@ class Reading:
 
 
 class Fault(NamedTuple):
-    """What is wrong with an import. Two faults are equal if they have the same `error` and `reasons`."""
+    """What is wrong with an import. `is_same` compares `error` and `reasons` only."""
 
     error: str  # class and reason of the error that ends the import, without places and values; empty if it succeeds
     reasons: frozenset[str]  # reasons for bad rows, dropped rows and suspicious values
@@ -52,6 +55,7 @@ class Fault(NamedTuple):
 
     def renamed(self, rename: Callable[[str], str]) -> Fault:
         """Return the fault with other names in its reasons, because some name a resource of the log."""
+        # Only the parts that `is_same` compares.
         return self._replace(error=rename(self.error), reasons=frozenset(map(rename, self.reasons)))
 
     def __str__(self) -> str:
@@ -65,24 +69,28 @@ class Fault(NamedTuple):
 
     @property
     def is_none(self) -> bool:
-        """Return whether the import says nothing."""
+        """Return whether the import has no error and no reason."""
         return not self.error and not self.reasons
 
 
 def fault_of(log: Path, reading: Reading) -> Fault:
-    """Return the fault of the import of a log."""
+    """Return the fault of the import of a log. Raise InvalidConfigError if the reading is invalid."""
     try:
         report = reading.imported(log, skip_bad=False)
     except InvalidInputError as error:
         message = _without(log, str(error))
         reason = f"{type(error).__name__}: {_reason_in(message)}"
+        # A second import, which skips bad rows, finds what stands behind the first one.
         rest = _rest_of(log, reading, message)
         return Fault(reason, rest.reasons, message, rest.lines | _lines_in(message))
     return _of_report(report)
 
 
 def _rest_of(log: Path, reading: Reading, message: str) -> Fault:
-    """Return what an import says that skips bad rows, beyond the message of the import that does not."""
+    """Return what an import that skips bad rows says about a log that was refused with `message`.
+
+    This is its report; if it ends with another error, the reason in that error; else nothing.
+    """
     try:
         return _of_report(reading.imported(log, skip_bad=True))
     except InvalidInputError as error:
@@ -93,7 +101,7 @@ def _rest_of(log: Path, reading: Reading, message: str) -> Fault:
 
 
 def _of_report(report: ImportReport) -> Fault:
-    """Return what a report says about single rows."""
+    """Return the fault of an import that succeeded, from its report."""
     kinds: dict[str, Iterable[Tally]] = {
         "bad row": report.bad,
         "dropped": report.dropped,
@@ -111,7 +119,7 @@ def _of_report(report: ImportReport) -> Fault:
 
 
 def _without(log: Path, message: str) -> str:
-    """Return a message without the path of the log."""
+    """Return a message without the path of the log, because a copy in another folder must have the same fault."""
     return message.replace(f"{log}, ", "").replace(f"{log}: ", "").replace(str(log), "the log")
 
 
@@ -129,6 +137,7 @@ def _reason_in(message: str) -> str:
     """Return the reason that a message states, without places, values and numbers of rows."""
     reason = _VALUES.sub("", message)
     reason = re.sub(r"in \d+ rows", "in all rows", reason)
+    # An extract has fewer rows and other counts, and may list the reasons in another order.
     start, colon, counts = reason.partition("in all rows: ")
     parts = sorted(re.sub(r"^\d+ × ", "", part) for part in counts.split("; "))
     return start + colon + "; ".join(parts)

@@ -23,12 +23,13 @@ LEAST_SHARE = 0.6  # smallest share of the needed columns in a header by which a
 
 
 def guessed_format(path: Path) -> str:
-    """Return the name of the format of a log; raise InvalidInputError if its first lines do not tell."""
+    """Return the name of the format of a log; raise InvalidInputError if it cannot be told from its first lines."""
     head = head_of(path)
     if re.match(PBS_ROW, head):
         return "pbs"
     if re.match(SWF_ROW, head) or head.startswith(b";"):
         return "swf"
+    # The import refuses such a file under the name of any format, with advice on what to do.
     if any(kind.is_it(head) for kind in RECOGNISED if not kind.formats):  # no format reads it
         return "slurm"
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
@@ -41,11 +42,12 @@ def guessed_format(path: Path) -> str:
 
 
 def _json_format(text: str) -> str:
-    """Return the format of a log in JSON."""
+    """Return the format of a log in JSON; `table` if no other format has its keys."""
     keys = set(re.findall(r'"(\w+)"\s*:', text))
     if "jobid" in keys and "attempts" in keys:
         return "philly-raw"
     if "items" in keys:
+        # The objects of a list also mention the kinds of other objects, for example of their owners.
         kinds = set(re.findall(r'"kind"\s*:\s*"(\w+)"', text))
         for kind, name in KINDS.items():
             if kind in kinds:
@@ -68,9 +70,9 @@ def _table_format(text: str, file_name: str) -> str | None:
         return _without_header(first)
     columns = {plain(word) for word in re.findall(r"[\w.:%]+", first)}
     shares = {"table": _share([(key,) for key in NEEDED], columns)}
-    for name, known in FORMATS.items():
-        if isinstance(known, TableFormat) and known.layout.has_header:
-            layout = known.layout
+    for name, log_format in FORMATS.items():
+        if isinstance(log_format, TableFormat) and log_format.layout.has_header:
+            layout = log_format.layout
             needed = [(column,) for column in layout.columns]
             shares[name] = _share([*needed, *layout.alternatives], columns)
     # Several formats may have all their columns. The format with the most columns is likely, or the one in the name.
@@ -81,13 +83,16 @@ def _table_format(text: str, file_name: str) -> str | None:
 
 
 def _share(needed: Sequence[tuple[str, ...]], columns: set[str]) -> tuple[float, int]:
-    """Return the share and the number of the needed columns that a header has. Groups have alternatives."""
+    """Return the share and the number of the needed columns that a header has. One alternative of a group is enough."""
     present = sum(any(plain(column) in columns for column in group) for group in needed)
     return present / len(needed), present
 
 
 def _without_header(first: str) -> str | None:
-    """Return the format of a table without a header, by the number of cells of its first row."""
+    """Return the format of a text without a header, by the number of cells of its first line.
+
+    A line of JSON is a `table`. Return None if no format has such lines.
+    """
     for name in ("gavel", "pai2020"):
         layout = FORMATS[name].layout
         widths = {len(layout.columns), *map(len, layout.other_columns)}

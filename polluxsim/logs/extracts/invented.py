@@ -55,6 +55,7 @@ class InventedNames:
         self._taken = {word.casefold() for word in _RUN.findall(text)}
         for word in _RUN.findall(text):
             self._taken.update(part.casefold() for part in _PART.findall(word))
+        # An invented word that is a known word would not be told from one that was kept.
         self._taken |= BLANKS | VALUE_WORDS
         self._invented = (word for word in _words() if word not in self._taken)
         self._by_word: dict[str, str] = {}
@@ -75,11 +76,14 @@ class InventedNames:
         return len(self._by_word) + len(self._by_number) + len(self._by_address)
 
     def token(self, token: str) -> str:
-        """Return letters and digits with invented words and long numbers, as a name has them."""
+        """Return letters and digits with invented words and, in place of long numbers, invented numbers."""
         return _RUN.sub(lambda match: self._run(match[0]), token)
 
     def renamed(self, text: str) -> str:
-        """Return a text of the import about the log, with the invented words for the words that were replaced."""
+        """Return a text about the log with the invented words in place of the words that were replaced.
+
+        A token with a word that was not replaced stays as it is.
+        """
 
         def replace(match: re.Match[str]) -> str:
             words = _PART.findall(match[0])
@@ -96,6 +100,7 @@ class InventedNames:
         """
         if text.strip().lower() in BLANKS:
             return text
+        # Without a word, the text is a number or a time, which is no name.
         has_word = any(not token.isdigit() for token in TOKEN.findall(text))
 
         def replace(match: re.Match[str]) -> str:
@@ -121,7 +126,11 @@ class InventedNames:
         return self._by_number[digits]
 
     def address(self, text: str) -> str:
-        """Return an invented address of a host with the same marks, from a net that is reserved for examples."""
+        """Return an invented address of a host with the same marks, from a net that is reserved for examples.
+
+        The net has 254 addresses; further ones are no valid addresses, but still differ from each other.
+        """
+        # The same host may be written with points and with dashes.
         mark = "-" if "-" in text else "."
         key = text.replace("-", ".")
         if key not in self._by_address:
@@ -150,6 +159,7 @@ class InventedNames:
             return run
         if run.isascii():
             return _PART.sub(lambda match: self._word(match[0]), run)
+        # Letters of the same scripts are added, because the fault may be in the encoding of a name.
         return self._word(run.casefold()) + "".join(dict.fromkeys(_foreign(letter) for letter in run))
 
     def _word(self, word: str) -> str:
@@ -166,7 +176,7 @@ class InventedNames:
 
 
 def _foreign(letter: str) -> str:
-    """Return the letter that replaces a letter beyond ASCII; empty for ASCII."""
+    """Return the letter that replaces a letter beyond ASCII, of the same script where known; empty for ASCII."""
     if letter.isascii():
         return ""
     if "\udc80" <= letter <= "\udcff":

@@ -104,6 +104,7 @@ def _value_words() -> frozenset[str]:
     words = set[str]()
     for phrase in phrases:
         parts = re.split(r"[\s_/.-]+", phrase.lower())
+        # A single letter is left out, because it may be the initial of a name.
         words.update(part for part in parts if len(part) > 1)
     return frozenset(words)
 

@@ -1,7 +1,7 @@
 """The text of a log in pieces: its rows, which an extract may leave out, and the text around them.
 
-A row is a line of a table, or an object in the list of a JSON file. The text may be broken: pieces joined again are the
-text, and a row without an end goes to the end of the text.
+A row is a line of a table, or an object in the list of a JSON file. The texts and commas of all pieces, joined again,
+are the text. It may be broken: a row without an end goes to the end of the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def as_text(pieces: Iterable[Piece], rows: Collection[int]) -> str:
 
 
 def chosen(pieces: Iterable[Piece], rows: Collection[int]) -> list[Piece]:
-    """Return the pieces without the rows that an extract leaves out; the commas are separate pieces."""
+    """Return the pieces without the rows that an extract leaves out; the commas between rows are separate pieces."""
     parts: list[Piece] = []
     comma = Piece("", 1, is_row=False)  # of the last row in the open list
     for number, piece in enumerate(pieces):
@@ -34,6 +34,7 @@ def chosen(pieces: Iterable[Piece], rows: Collection[int]) -> list[Piece]:
             comma = Piece("", 1, is_row=False)
             parts.append(piece)
         elif number in rows:
+            # Only between two rows that both stay, because a comma before the end of a list is no JSON.
             if comma.text:
                 parts.append(comma)
             parts.append(piece)
@@ -45,6 +46,7 @@ def lines_of(text: str, *, has_header: bool) -> list[Piece]:
     """Return the lines of a table. A header in the first line, and comments before the rows, are no rows."""
     pieces = []
     is_before_rows = True
+    # Not `splitlines`, which also splits at characters that may stand in a cell.
     for number, line in enumerate(re.findall(r"[^\n]*\n|[^\n]+", text), start=1):
         is_comment = line.lstrip().startswith((";", "#")) and is_before_rows
         is_first = number == 1 and has_header
@@ -60,7 +62,10 @@ _ROW_DEPTHS = (1, 2)  # open brackets around a row: a list, or a list in an obje
 
 
 def objects_of(text: str) -> list[Piece]:
-    """Return the objects of the lists of a JSON text, and the text around them."""
+    """Return the objects of the outer lists of a JSON text, and the text around them.
+
+    Such a list is the text itself, or a member of an object that is the text.
+    """
     pieces: list[Piece] = []
     start = 0  # of the piece that is open
     open_marks: list[str] = []
@@ -82,6 +87,7 @@ def objects_of(text: str) -> list[Piece]:
             in_list = bool(open_marks) and open_marks[-1] == "["
             if mark == "{" and in_list and not row_depth and len(open_marks) in _ROW_DEPTHS:
                 between = text[start : match.start()]
+                # The comma belongs to the row before it, so that it goes when that row goes.
                 if before_row and not between.strip(" \t\r\n,"):
                     pieces[-1] = pieces[-1]._replace(comma=between)
                     line += between.count("\n")
@@ -97,6 +103,7 @@ def objects_of(text: str) -> list[Piece]:
                 before_row = True
             elif not row_depth:
                 before_row = False
+            # A broken text may close more than it opens.
             if open_marks:
                 open_marks.pop()
     close(len(text), is_row=bool(row_depth))

@@ -54,6 +54,7 @@ class _Formats(Mapping[str, Any]):
     """Formats by name. The module of a format is imported when the format is used."""
 
     def __getitem__(self, name: str) -> Any:
+        # Imported here, because loading the modules of all formats takes long, and most commands need only one.
         module, _, constant = INSTANCES[name].partition(".")
         return getattr(import_module(f"{__name__}.{module}"), constant)
 

@@ -63,6 +63,7 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
     per_instance = (row.optional_within("plan_gpu", 0, 1e6) or 0.0) / PERCENT
+    # Before the other cells, which a task that never ran leaves empty.
     if status is None or not row.has("start_time"):
         return row.dropped(RowReason.NEVER_RAN)
     if per_instance == 0:
@@ -76,6 +77,7 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
     end = row.instant("end_time")
     if end < start:
         return row.dropped(RowReason.END_BEFORE_START)
+    # The task stays in the name until `_joined` has found the tasks of each job.
     job = f"{row.name('job_name')}/{row.name('task_name')}"
     # The plans are those of one instance.
     cpus = row.optional_within("plan_cpu", 0, 1e6)
@@ -146,9 +148,10 @@ def _several_tasks(paths: list[Path]) -> set[str]:
 
 
 def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
-    """Yield tasks as jobs; the tasks of a job form one gang, from the first start to the last end.
+    """Yield tasks as jobs, and other entries as they are; the tasks of a job in `several` become one gang.
 
-    A job of one task follows at once. The gangs are last, because the tasks of a job may be anywhere in the table.
+    A gang runs from its first start to its last end. The gangs are last, because the tasks of a job may be anywhere in
+    the table. All tasks of a gang but the first are dropped.
     """
     gangs = dict[str, LogJob]()
     for entry in entries:
@@ -160,6 +163,7 @@ def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: 
             yield _of_job(entry, name, jobs)
         elif name in gangs:
             first = gangs[name]
+            # `as_gang` takes the longest duration of a part, but the tasks may start at different times.
             start = min(first.submitted, entry.submitted)
             end = max(job.submitted + (job.duration or 0.0) for job in (first, entry))
             gang = as_gang(first, entry, PAI2020.extras)
@@ -172,7 +176,7 @@ def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: 
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
-    """Return a job from its task and its row in the job table."""
+    """Return a job from its task, with the values of its row in the job table if there is one."""
     job = jobs.get(name)
     if job is None:
         return task._replace(job=name, oddities=(*task.oddities, f"a job that is not in {PAI_JOB_TABLE}"))
@@ -191,6 +195,7 @@ def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
 def _parse_openb(row: LogRow) -> LogJob | Dropped:
     """Return the job of a pod, or why the pod is no job."""
     status = row.one_of("pod_phase", OPENB_PHASES)
+    # `gpu_milli` is the share of each GPU, in thousandths.
     num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:
         return row.dropped(RowReason.NO_GPU)

@@ -126,8 +126,9 @@ def parse_units(text: str) -> tuple[CountedResource, ...]:
 
 
 def unit_word(units: Sequence[CountedResource]) -> str:
-    """Return the word for what a trace counts: GPUs, CPUs, or the names of the resources."""
+    """Return the word for what a trace counts: GPUs if they are among the resources, else CPUs, or their names."""
     names = [unit.resource for unit in units]
+    # With GPUs among them, the other resources have factors that make them GPUs.
     if GPU in names:
         return "GPUs"
     if names == [CPU]:
@@ -250,8 +251,9 @@ def oddities_of_times(submitted: float, start: float | None, end: float | None, 
 
 
 def gpus_together(gpus_of_tasks: Iterable[float]) -> int | None:
-    """Return the largest number of GPUs of which the GPUs of each task are a multiple; None if a task shares a GPU.
+    """Return the largest number of GPUs of which the GPUs of each task are a multiple.
 
+    Return None if a task shares a GPU, or no task has GPUs.
     The GPUs of a task are on one node. Tasks without GPUs do not count.
 
     >>> gpus_together([8, 4, 0]), gpus_together([0.5, 1])
@@ -261,6 +263,7 @@ def gpus_together(gpus_of_tasks: Iterable[float]) -> int | None:
     for gpus in gpus_of_tasks:
         if gpus % 1:
             return None
+        # gcd(0, n) is n, so a task without GPUs changes nothing.
         whole = gcd(whole, int(gpus))
     return whole or None
 
@@ -292,6 +295,7 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
         num_gpus=first.num_gpus + part.num_gpus,
         duration=max(durations, default=None),
         extras=tuple(values),
+        # Both parts may have the same kind of oddity, which counts once for a job.
         oddities=tuple(dict.fromkeys(oddities)),
     )
 
@@ -305,7 +309,11 @@ def _sum_of_known(one: object, other: object) -> float | None:
 
 
 def _gpus_per_task_of_parts(first: LogJob, part: LogJob, extras: Sequence[str]) -> int | None:
-    """Return the GPUs of a task of two parts of a gang; None if the parts do not say, or have equal nodes."""
+    """Return the GPUs that are together on a node, for both of two parts of a gang.
+
+    Return None if a part does not say, if a part shares a GPU, or if no part states its tasks and the nodes of both
+    have equal numbers of GPUs: the number of nodes says enough then.
+    """
     parts = (first, part)
     if all(_value(job, extras, "gpus_per_task") is None for job in parts):
         gpus_of_nodes = {_gpus_of_node(job, extras) for job in parts}
@@ -322,7 +330,7 @@ def _gpus_per_task_of_parts(first: LogJob, part: LogJob, extras: Sequence[str]) 
 
 
 def _gpus_of_node(job: LogJob, extras: Sequence[str]) -> float | None:
-    """Return the GPUs of a job on each of its nodes, which are equal; None if the nodes are unknown."""
+    """Return the GPUs of a job on each of its nodes if they are spread evenly; None if the nodes are unknown."""
     nodes = _value(job, extras, "num_nodes")
     if not nodes:
         return None
@@ -330,7 +338,7 @@ def _gpus_of_node(job: LogJob, extras: Sequence[str]) -> float | None:
 
 
 def _value(job: LogJob, extras: Sequence[str], name: str) -> int | None:
-    """Return a whole number among the further columns of a job; None if the log has none."""
+    """Return a whole number among the further columns of a job; None if the log has none, or no whole number."""
     value = dict(zip(extras, job.extras, strict=True)).get(name)
     if isinstance(value, int):
         return value

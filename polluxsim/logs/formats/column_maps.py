@@ -52,7 +52,7 @@ class ColumnSource(NamedTuple):
 def parse_columns(text: str) -> dict[str, ColumnSource]:
     """Return a map of columns that a user writes as KEY=COLUMN,KEY=COLUMN.
 
-    Raise InvalidConfigError if the text has another form, or a key is unknown or given twice.
+    Raise InvalidConfigError if the text has another form, a key is unknown or given twice, or a factor is not above 0.
 
     >>> parse_columns("submit=created_at,gpus=tres:1001:1002,time_limit=minutes*60")["gpus"]
     ColumnSource(column='tres', entries=('1001', '1002'), factor=1.0, other_column='')
@@ -60,6 +60,7 @@ def parse_columns(text: str) -> dict[str, ColumnSource]:
     sources = dict[str, ColumnSource]()
     for part in text.split(","):
         pair = part.strip()
+        # A comma too many is no mistake that matters.
         if not pair:
             continue
         match = PAIR.fullmatch(pair)

@@ -93,8 +93,12 @@ class TiresiasFormat(TableFormat):
     """A job list of Tiresias or of Muri."""
 
     def for_source(self, source: Path, columns: str) -> TiresiasFormat:
-        """Return the format, with a note if the times of a list are milliseconds."""
+        """Return the format, with a note if the times of a list are milliseconds.
+
+        Raise InvalidConfigError if columns are mapped, and InvalidInputError if the list cannot be read.
+        """
         super().for_source(source, columns)
+        # The header tells whose list it is, so the first row is enough.
         first = next(read_rows(source_files(source, self.files)[0], self.layout), None)
         if not isinstance(first, LogRow) or MILLISECONDS not in first.values:
             return self

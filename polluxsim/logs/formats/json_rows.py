@@ -137,6 +137,7 @@ class _Window:
 
     def _value(self) -> object:
         """Read the next value of any kind and return it."""
+        # The decoder refuses blanks before a value.
         self._next()
         while True:
             num_read = len(self._text) - self._at  # characters of the value that are in the window
@@ -167,6 +168,7 @@ class _Window:
     def _broken(self, error: ValueError | RecursionError) -> InvalidInputError:
         """Return the error about a value that the JSON decoder cannot read."""
         if isinstance(error, json.JSONDecodeError):
+            # The error names the line of the fault, which may be far below the start of the job.
             self._line += self._text.count("\n", self._at, error.pos)
             if self._ended and error.pos >= len(self._text.rstrip()):
                 return self._error("the file ends within a job")
@@ -189,7 +191,7 @@ class JsonRow(PlacedRow):
         return replace(self, values=values, prefix=self.prefix + prefix)
 
     def child(self, key: str) -> JsonRow:
-        """Return the object under a key, or an empty object if the key is missing."""
+        """Return the object under a key, or an empty object if the key is missing or null."""
         value = self.values.get(key)
         if value is None:
             value = {}
@@ -207,13 +209,13 @@ class JsonRow(PlacedRow):
         return [self.part(item, f"{key}[].") for item in value]
 
     def value(self, column: str) -> object:
-        """Return the value of a key."""
+        """Return the value of a key; raise BadRowError if the key is missing."""
         if column not in self.values:
             raise BadRowError(self.path, self.line, f"key {self.prefix + column!r} is missing")
         return self.values[column]
 
     def text(self, column: str) -> str:
-        """Return text that is not blank."""
+        """Return text that is not blank, and has only characters that UTF-8 can write."""
         text = super().text(column)
         # JSON can spell half a surrogate pair, which is not a character, and so can a byte that is not UTF-8.
         if text.encode(errors="ignore").decode() != text:
@@ -238,8 +240,9 @@ class JsonRow(PlacedRow):
         return read_number(value)
 
     def time(self, key: str) -> float | None:
-        """Return a date and time of day [s since 1970-01-01 UTC]; None if the value contains none."""
+        """Return a date and time of day [s since 1970-01-01 UTC]; None if the value is null, blank or "None"."""
         value = self.value(key)
+        # Philly's log has the word None for a missing time.
         if value is None or value in ("None", ""):
             return None
         seconds = None
@@ -259,23 +262,25 @@ class JsonRow(PlacedRow):
 
 def is_json(path: Path) -> bool:
     """Return whether a file begins like JSON: with a bracket or a brace."""
+    # A byte order mark and blanks may stand before the bracket.
     return head_of(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
 
 def json_rows(path: Path, key: str | None, zone: tzinfo | None) -> Iterator[JsonRow]:
-    """Yield the objects of a JSON list, of the list under `key` if the file is one object."""
+    """Yield the objects of a JSON list, or of the list under `key` if the file is one object."""
     return (JsonRow(path, line, values, zone) for line, values in read_objects(path, key))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(Format):
-    """A log that is one JSON file."""
+    """A log in JSON: a list with an object for each row."""
 
     key: str | None  # of the list of rows in the file's object; None if the file is the list
     parse: Callable[[JsonRow], LogJob | Dropped]  # raises `BadRowError`
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each object."""
+        # In all other logs, a time without a zone is a mistake.
         zone_of_times = None
         if self.clock is LogClock.LOCAL:
             zone_of_times = zone

@@ -81,12 +81,12 @@ def _count_of_pods(row: JsonRow, key: str) -> int:
 
 
 def owner_of(metadata: JsonRow) -> str | None:
-    """Return the name of the owner of an object."""
+    """Return the name of the first owner of an object; None if it has no owner."""
     return next((owner.word("name") for owner in metadata.children("ownerReferences")), None)
 
 
 def instant(row: JsonRow, key: str) -> float:
-    """Return a time that must be there [s since 1970-01-01 UTC]."""
+    """Return a time [s since 1970-01-01 UTC]; raise BadRowError if it is missing."""
     seconds = row.time(key)
     if seconds is None:
         raise row.error(key, "a time like 2024-01-01T00:00:00Z")
@@ -157,6 +157,7 @@ def _parse_workload(row: JsonRow, units: Sequence[CountedResource] = ONLY_GPUS) 
     end = instant(finished, "lastTransitionTime")
     if end < start:
         return row.dropped(RowReason.END_BEFORE_START)
+    # The cluster queue that admitted it. If the admission is gone, the queue of its namespace is known.
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
     queueing_delay = None
     if not past:  # for a workload that was evicted, only the last start is known
@@ -179,7 +180,7 @@ def _parse_workload(row: JsonRow, units: Sequence[CountedResource] = ONLY_GPUS) 
             time_limit=spec.optional_within(TIME_LIMIT, 1, MOST_SECONDS),
             partition=queue,
             priority=priority_of(spec),
-            qos=_class_of(spec),
+            qos=class_of(spec),
             gpus_per_task=asked.gpus_per_task(units),
         ),
         oddities=oddities_of_times(submitted, start, end, end - start),
@@ -199,7 +200,7 @@ def _why_not_admitted(status: JsonRow, finished: JsonRow | None, *, has_run: boo
 
 
 def _was_cleared_at_end(status: JsonRow, finished: JsonRow) -> bool:
-    """Return whether the admission of a workload ended in the instant in which the workload finished.
+    """Return whether the admission of a workload ended when the workload finished, or within 1 s of it.
 
     Kueue 0.15.0 to 0.15.2 set Admitted and QuotaReserved to False when a workload finishes (kueue #8188, reverted by
     #8612). In other versions, only a workload that lost its quota before has these conditions.
@@ -239,7 +240,10 @@ class Asked(NamedTuple):
         return sum(pod_set.num_pods for pod_set in self.pod_sets)
 
     def gpus_per_task(self, units: Sequence[CountedResource]) -> int | None:
-        """Return the GPUs that must be on one node, because each pod is on one node; None if a pod shares a GPU."""
+        """Return the GPUs that must be on one node, because each pod is on one node.
+
+        Return None if a pod shares a GPU, or no pod has GPUs.
+        """
         pod_sets = [pod_set for pod_set in self.pod_sets if pod_set.num_pods]
         return gpus_together(pod_set.resources.gpus_of(units) / pod_set.num_pods for pod_set in pod_sets)
 
@@ -280,7 +284,7 @@ def _past_execution(status: JsonRow) -> float:
     return sum(status.within(key, 0, MOST_SECONDS) for key in keys if status.has(key))
 
 
-def _class_of(spec: JsonRow) -> str | None:
+def class_of(spec: JsonRow) -> str | None:
     """Return the name of a workload's priority class; since v1beta2 it is an object."""
     if spec.has("priorityClassRef"):
         return spec.child("priorityClassRef").word("name")
@@ -299,7 +303,7 @@ class _VolcanoJob(NamedTuple):
     is_elastic: bool  # whether the Job asks for more pods than it needs at least
 
     def wait_since(self, submitted: float) -> float | None:
-        """Return the time from a submission [s since 1970-01-01 UTC] to the first start [s]."""
+        """Return the time from a submission [s since 1970-01-01 UTC] to the first start [s]; None if it is unknown."""
         if self.start is None:
             return None
         return self.start - submitted
@@ -334,7 +338,7 @@ class VolcanoFormat(Format):
 
 
 def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, float]) -> None:
-    """Write a Job to `jobs`, or the value of a priority class to `priorities`, by its name."""
+    """Write a Job to `jobs`, or the value of a priority class to `priorities`, by its name; ignore other objects."""
     if row.values.get("kind") == "PriorityClass":
         name = row.child("metadata").text("name")
         priorities[name] = row.within("value", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
@@ -391,7 +395,9 @@ def _of_tasks(spec: JsonRow, status: JsonRow) -> Resources:
     for task in tasks:
         pod = of_pod(task.child("template").child("spec"))
         total = total.plus(pod.times(_count_of_pods(task, "replicas")))
+    # A pod is in one of these phases, so the sum counts each pod once.
     num_seen = sum(status.optional_count(phase) or 0 for phase in ("succeeded", "failed", "running", "terminating"))
+    # Pods that were replaced after a failure count too, so there may be more than the tasks ask for.
     if num_seen >= _num_pods(spec):
         return total
     if num_seen and len(tasks) == 1:

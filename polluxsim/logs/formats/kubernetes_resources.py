@@ -39,12 +39,10 @@ class Resources(NamedTuple):
 
     @classmethod
     def of(cls, row: JsonRow) -> Resources:
-        """Return the resources in a list by name, like {"cpu": "8", "nvidia.com/gpu": "4"}.
-
-        Quotas write the same amount a second time, as requests.nvidia.com/gpu.
-        """
+        """Return the resources in a list by name, like {"cpu": "8", "nvidia.com/gpu": "4"}."""
         amounts = dict[str, float]()
         for name in row.values:
+            # Quotas write the same amount a second time, as requests.nvidia.com/gpu, so the sum would be wrong.
             resource = name.removeprefix("requests.")
             if resource in HOST_RESOURCES or resource.startswith(HOST_PREFIXES) or "/" not in resource:
                 continue
@@ -53,6 +51,7 @@ class Resources(NamedTuple):
         gpus = 0.0
         accelerators = {}
         for name, amount in amounts.items():
+            # The names of NVIDIA and AMD have this ending: nvidia.com/gpu, amd.com/gpu.
             if name.endswith("/gpu"):
                 gpus += amount
             elif amount:
@@ -100,6 +99,7 @@ class Resources(NamedTuple):
 
     def why_none(self, units: Sequence[CountedResource]) -> str:
         """Return why nothing of these resources counts as a GPU, with the names of other accelerators."""
+        # A user who counts CPUs needs no hint about accelerators.
         if CountedResource(CPU) in units:
             return "no CPU"
         if not self.accelerators:
@@ -123,6 +123,7 @@ NOTHING = Resources(0.0, None, None)
 def _quantity(row: JsonRow, key: str, kind: str) -> float:
     """Return an amount of a resource [cores, bytes or GPUs]; `kind` is a key of `LIMITS`."""
     value = row.value(key)
+    # In Python, a bool is an int, but it is no amount.
     if isinstance(value, int | float) and not isinstance(value, bool):
         return row.within(key, 0, LIMITS[kind])
     match = None

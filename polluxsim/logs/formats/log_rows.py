@@ -81,7 +81,7 @@ class PlacedRow(Row):
         return self.count(column, at_least)
 
     def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
-        """Return the value of a word from a known list."""
+        """Return the value in `allowed` of the word in a cell."""
         word = self.value(column)
         if not isinstance(word, str) or word.strip() not in allowed:
             raise self.error(column, f"one of {', '.join(allowed)}")
@@ -118,7 +118,7 @@ class LogRow(PlacedRow):
         return read_word(cell) if cell else None
 
     def name(self, column: str) -> str:
-        """Return text that is not blank."""
+        """Return text that is not blank and no word for a missing value, without the blanks around it."""
         if not self.has(column):
             raise self.error(column, "a name")
         return self.values[column].strip()
@@ -152,6 +152,7 @@ class LogRow(PlacedRow):
     def moment(self, column: str) -> float:
         """Return a time that is a date and time of day, or seconds since 1970 [s since 1970-01-01 UTC]."""
         text = self.values[column]
+        # Only a date with a time of day has a colon.
         if ":" in text:
             time = read_time(text, self.zone)
             if time is None:
@@ -217,13 +218,14 @@ def open_table(path: Path, layout: TableLayout) -> OpenTable:
     lines = read_lines(path, keep_bytes=bool(layout.free_text))
     if not layout.has_header:
         return OpenTable(layout, list(layout.columns), lines)
+    # An empty file gets the error about a header without the needed columns.
     first = next(lines, (1, ""))
     layout = _with_delimiter(layout, first[1])
     return OpenTable(layout, _header(path, first, layout), lines)
 
 
 def read_rows(path: Path, layout: TableLayout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table. Blank lines are not rows. Raise InvalidInputError if the header is wrong."""
+    """Yield rows of a table and errors about bad ones; skip blank lines. Raise InvalidInputError for a bad header."""
     layout, header, lines = open_table(path, layout)
     for line, text in lines:
         yield text if isinstance(text, BadRowError) else row_of(path, line, text, layout, header, zone)
@@ -237,6 +239,7 @@ def _with_delimiter(layout: TableLayout, header: str | BadRowError) -> TableLayo
     if between is None:
         return layout
     names = header.strip().split(between[1])
+    # A piece with other marks shows that the text between the first two names is not the delimiter.
     are_names = all(name.isalnum() for name in names if name)
     if not are_names:
         return layout
@@ -248,7 +251,7 @@ DELIMITED_NAMES = re.compile(r"[A-Za-z]\w*?([^\w\s]+|[ \t]+)(?=[A-Za-z])")
 
 
 def _header(path: Path, first: tuple[int, str | BadRowError], layout: TableLayout) -> list[str]:
-    """Return the names of the columns in the first line; raise InvalidInputError if a required column is missing."""
+    """Return the names of the columns in the first line; raise InvalidInputError if it is no header of the layout."""
     line, text = first
     if isinstance(text, BadRowError):
         raise InvalidInputError(str(text))
@@ -264,6 +267,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: TableLayou
     missing = _missing_columns(names, layout)
     if missing:
         columns = ", ".join(map(repr, names))
+        # A table may have hundreds of columns.
         if len(columns) > 200:
             columns = f"{columns[:197]}..."
         reason = f"the header lacks {', '.join(missing)}; it has {columns}"
@@ -321,14 +325,15 @@ def row_of(
 
 
 def _joined(cells: list[str], header: list[str], layout: TableLayout) -> list[str] | None:
-    """Return the cells with the pieces of a text that has the delimiter as one cell; None if it is not known which.
+    """Return the cells of a row with too many, with the pieces of one cell that has the delimiter joined again.
 
-    The pieces belong to the only column of free text. They may also belong to the only list of resources if the
-    delimiter is the comma, which separates the entries of such a list.
+    With the comma as delimiter, the pieces belong to a list of resources, whose entries commas separate. With another
+    delimiter, they belong to the only column of free text. Return None if it is not known where they belong.
     """
     if layout.delimiter == ",":
         return _joined_lists(cells, len(header))
     free_text = [index for index, name in enumerate(header) if name in layout.free_text]
+    # In quotes, a text may have the delimiter. With several texts, it is unknown which one has it.
     if layout.quoted or len(free_text) != 1:
         return None
     start = free_text[0]
@@ -340,7 +345,7 @@ def _joined(cells: list[str], header: list[str], layout: TableLayout) -> list[st
 
 
 def _joined_lists(cells: list[str], width: int) -> list[str] | None:
-    """Return the cells with neighbours like cpu=8 and node=1 as one list; None if the number of cells differs then."""
+    """Return the cells with neighbours like cpu=8 and node=1 as one list; None if there are not `width` cells then."""
     joined: list[str] = []
     was_entry = False
     for cell in cells:
@@ -383,6 +388,7 @@ def _has_kept_bytes(text: str) -> bool:
 
 def _not_utf8(path: Path, line: int, raw: bytes) -> BadRowError:
     """Return the error about a line with bytes that are not UTF-8."""
+    # Decoded only for the error, which states where the first broken bytes are.
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -406,6 +412,7 @@ def _decoded_lines(path: Path, file: BinaryIO, *, keep_bytes: bool) -> Iterator[
     while raw := file.readline(MAX_LINE):
         number += 1
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
+            # The rest of the line must not become a row of its own.
             _skip_line(file)
             yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
@@ -439,7 +446,7 @@ def good_rows(path: Path, layout: TableLayout) -> Iterator[LogRow]:
 
 
 def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
-    """Return the whole numbers in the last column of the table `name` beside a log; empty if there is no table."""
+    """Return the whole numbers in the last column of a table beside a log; empty without it. Raise BadRowError."""
     path = beside(source, name)
     if not path.is_file():
         return []

@@ -64,6 +64,7 @@ def open_log(path: Path) -> Iterator[BinaryIO]:
     """
     with reading(path), path.open("rb") as raw:
         first_bytes = raw.read(8)
+        # By its first bytes, because the name of a file may have lost the ending of its compression.
         opener = next((opener for magic, opener in OPENERS if first_bytes.startswith(magic)), None)
         if opener is None:
             raw.seek(0)
@@ -82,6 +83,7 @@ def open_log(path: Path) -> Iterator[BinaryIO]:
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInputError:
+    """Return the error about a compressed file with damaged data."""
     reason = type(error).__name__
     if str(error):
         reason = str(error).splitlines()[0]
@@ -173,7 +175,7 @@ RECOGNISED = (
 
 
 def check_opening(path: Path, format_name: str) -> None:
-    """Raise InvalidInputError if the first lines of a file are those of another kind of file than a format reads."""
+    """Raise InvalidInputError if a file is empty, or begins like a file of another kind than the format reads."""
     head = head_of(path)
     if not head.strip():
         raise InvalidInputError(f"{path}: the file is empty; give the log")

@@ -81,8 +81,10 @@ def _parse(row: _Record, units: tuple[CountedResource, ...]) -> LogJob | Dropped
     eligible = submitted
     eligibility_delay = None
     if row.has("etime"):
+        # A job cannot start before its submission, even if the record states an earlier time.
         eligible = max(submitted, row.instant("etime"))
         eligibility_delay = eligible - submitted
+    # PBS writes 0 for a job that never started.
     if start == 0:
         return row.dropped(RowReason.NEVER_RAN)
     if end < start:
@@ -149,13 +151,15 @@ def _limit(row: _Record) -> float | None:
     limit = read_clock_duration(row.values["Resource_List.walltime"])
     if limit is None or limit > MOST_SECONDS:
         raise row.error("Resource_List.walltime", "a time like 24:00:00")
+    # A limit of 0 s is none.
     return limit or None
 
 
 def _status(row: _Record) -> JobStatus | None:
-    """Return how a job ended, by its exit status."""
+    """Return how a job ended, by its exit status; None if the record has none."""
     if not row.has("Exit_status"):
         return None
+    # PBS has negative statuses for jobs that it could not start.
     status = int(row.within("Exit_status", -1000, 1000))
     if status == 0:
         return JobStatus.COMPLETED

@@ -85,6 +85,7 @@ def _length(row: JsonRow, key: str) -> int:
 
 def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     """Return the job of an object, with the figures that studies of Philly derive from its attempts."""
+    # These cells are read before a row is dropped, so that a broken row counts as bad.
     job_id = row.text("jobid")
     user = row.text("user")
     tenant = row.text("vc")
@@ -102,6 +103,7 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
             durations_of_usable.append(duration)
     if not durations_of_usable:
         return row.dropped(_why_unusable(attempts))
+    # Of all attempts, also unusable ones: the wait ends with the first, and the job with the last.
     start = attempts[0].start
     end = attempts[-1].end
     delay = None
@@ -111,13 +113,7 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     if start is not None and end is not None:
         elapsed = end - start
     has_hole = any(attempt.duration is None for attempt in attempts)
-    oddities = list[str]()
-    if any(attempt.duration is not None and attempt.duration < 0 for attempt in attempts):
-        oddities.append(RowReason.END_BEFORE_START)
-    if delay is not None and delay < 0:
-        oddities.append(RowReason.START_BEFORE_SUBMISSION)
-    if has_hole:
-        oddities.append("an attempt without start or end, not counted in the duration")
+    oddities = _oddities(attempts, delay)
     if len(set(gpus_of_usable)) > 1:
         oddities.append("attempts with different numbers of GPUs")
     return LogJob(
@@ -144,6 +140,19 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
         ),
         oddities=tuple(oddities),
     )
+
+
+def _oddities(attempts: Sequence[_Attempt], delay: float | None) -> list[str]:
+    """Return the suspicious times of the attempts of a job; `delay` is its wait [s], None if it is unknown."""
+    durations = [attempt.duration for attempt in attempts]
+    oddities = list[str]()
+    if any(duration is not None and duration < 0 for duration in durations):
+        oddities.append(RowReason.END_BEFORE_START)
+    if delay is not None and delay < 0:
+        oddities.append(RowReason.START_BEFORE_SUBMISSION)
+    if None in durations:
+        oddities.append("an attempt without start or end, not counted in the duration")
+    return oddities
 
 
 def _why_unusable(attempts: Sequence[_Attempt]) -> str:

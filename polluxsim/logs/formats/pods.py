@@ -93,6 +93,7 @@ def _pod(row: JsonRow, units: Sequence[CountedResource]) -> _Pod | Dropped:
     if not starts:
         return row.dropped(RowReason.NEVER_RAN)
     phase = status.word("phase") or ""
+    # A pod that runs may have containers that have ended.
     if phase == "Running" or not ends:
         return row.dropped(RowReason.NO_END)
     name = name_with_namespace(metadata)
@@ -117,7 +118,7 @@ def first_label(labels: JsonRow, names: Sequence[str]) -> str | None:
 
 
 def _runs(status: JsonRow) -> tuple[list[float], list[float]]:
-    """Return the starts and the ends of the containers of a pod, with those of earlier tries [s]."""
+    """Return the starts and the ends of the containers of a pod, of their present and their last run [s]."""
     starts = list[float]()
     ends = list[float]()
     for container in status.children("containerStatuses"):
@@ -139,6 +140,7 @@ def _first_of(run: Sequence[_Pod]) -> _Pod:
 def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
     """Return the job of the pods of one run."""
     first = _first_of(run)
+    # The gang waits from the creation of its first pod.
     created = min(pod.created for pod in run)
     end = max(pod.end for pod in run)
     resources = run[0].resources
@@ -149,6 +151,7 @@ def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
         status = JobStatus.FAILED
     metadata = first.row.child("metadata")
     spec = first.row.child("spec")
+    # The nodes are known only if all pods have one.
     nodes = {pod.row.child("spec").word("nodeName") for pod in run}
     num_nodes: int | None = len(nodes)
     if None in nodes:
@@ -231,6 +234,7 @@ def _entries(name: str, pods: Sequence[_Pod]) -> Iterator[Entry]:
         try:
             job = _job(name, run, attempt)
         except BadRowError as error:
+            # One entry for each row, so that the numbers in the report add up.
             for _ in run:
                 yield error
             continue

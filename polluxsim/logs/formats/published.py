@@ -16,7 +16,8 @@ ACME_COLUMNS = (
 
 
 def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
-    """Return the reason to drop a row that did not end or had no GPUs, empty for a job."""
+    """Return the reason to drop a row whose job did not end, had no GPUs or never ran; empty for other rows."""
+    # Before the state, so that an invalid number is an error in every row.
     num_gpus = row.gpus("gpu_num")
     if row.name("state") not in ENDED:
         return f"state is not one of {', '.join(ENDED)}"
@@ -92,6 +93,7 @@ HELIOS_COLUMNS = (
 
 
 def _parse_helios(row: LogRow) -> LogJob | Dropped:
+    # The duration of such a job is stated, so its end is not needed.
     reason = _why_dropped(row, needs_end=False)
     if reason:
         return row.dropped(reason)

@@ -51,12 +51,14 @@ class SlurmFormat(TableFormat):
     def counting(self, units: tuple[CountedResource, ...]) -> SlurmFormat:
         """Return the format with other resources that count as GPUs."""
         layout = self.layout
+        # Where only CPUs count, an output without lists of resources is enough.
         if units == (CountedResource(CPU),):
             layout = replace(layout, alternatives=_alternatives((*RESOURCE_COLUMNS, *CPU_COLUMNS)))
         return replace(self, units=units, layout=layout, parse=partial(parse_job, units=units))
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row, file by file."""
+        # The limits of arrays are searched first, because the row of a waiting rest may stand behind those of its jobs.
         yield from _gangs(super().read(source, zone), _throttles(source_files(source, self.files)))
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
@@ -134,6 +136,7 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
             gang = as_gang(gang, entry, SLURM.extras)
             yield Dropped(entry.place, "part of a heterogeneous job, one gang with its first")
             continue
+        # Any other job ends the gang.
         if gang is not None:
             yield gang
             gang = None

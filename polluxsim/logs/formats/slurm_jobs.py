@@ -118,7 +118,7 @@ def job_of(  # noqa: PLR0913  (the values of one job)
     submit_line: str,
     array_limit: int | None = None,
 ) -> LogJob:
-    """Return the job with the values of the cells of a row; `times` are in order, or no other reading puts them so."""
+    """Return the job with the values that were read from a row; `times` are out of order only if the log's are."""
     status, gpus, request = recurring
     submitted, eligible, start, end = times
     oddities = oddities_of_times(eligible, start, end, duration)
@@ -272,13 +272,14 @@ def _time_limit(row: LogRow) -> float | None:
 
 
 def _gpus_per_task(submit_line: str, num_gpus: float, num_nodes: int | None) -> int | None:
-    """Return the GPUs of a task, which are on one node; None if only the number of nodes is known, or not even it.
+    """Return the GPUs of a task, which are on one node; 1 if the GPUs can be anywhere; None if it is unknown.
 
     The command line may state them. Slurm spreads GPUs that are requested for each node evenly. A job whose nodes have
     different numbers of GPUs requested only their sum, and can have them anywhere.
     """
     if submit_line:
         match = GPUS_PER_TASK.search(submit_line)
+        # A number that does not divide the GPUs of the job is not that of all its tasks.
         if match is not None and num_gpus % int(match[1]) == 0:
             return int(match[1])
     if num_nodes is not None and num_gpus > num_nodes and num_gpus % num_nodes:

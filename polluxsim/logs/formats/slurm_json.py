@@ -50,6 +50,7 @@ def sacct_cells(row: JsonRow) -> _JsonCells:
     time = row.child("time")
     tres = row.child("tres")
     limits = array.child("limits").child("max").child("running")
+    # A key with a point is in an inner object, which is read below.
     cells = {column: scalar(row, key) for column, key in KEYS.items() if "." not in key}
     cells |= {
         "JobID": _job_id(row, array, row.child("het")),
@@ -85,7 +86,10 @@ def scalar(row: JsonRow, key: str) -> str:
 
 
 def _set_number(row: JsonRow) -> str:
-    """Return the number of an object {"set": …, "infinite": …, "number": …}, which Slurm has since 23.02, as text."""
+    """Return the number of an object {"set": …, "infinite": …, "number": …}, which Slurm has since 23.02, as text.
+
+    An infinite number is UNLIMITED, and one that is not set is blank.
+    """
     if row.values.get("infinite"):
         return "UNLIMITED"
     if not row.values.get("set"):  # the number is then a placeholder
@@ -118,7 +122,7 @@ def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
 
 
 def _state(row: JsonRow) -> str:
-    """Return the state of a job. Since Slurm 23.11 the state is a list, the base state first."""
+    """Return the base state of a job. Since Slurm 23.11 the key has a list of states, the base state first."""
     value = row.values.get("current")
     if not isinstance(value, list):
         return scalar(row, "current")

@@ -67,6 +67,7 @@ class PlainRows:
         id_column = "JobID" if "JobID" in header else "JobIDRaw"
         elapsed_column = "ElapsedRaw" if "ElapsedRaw" in header else "Elapsed"
         self._read_duration = read_number if elapsed_column == "ElapsedRaw" else read_elapsed
+        # Only rows of JSON have the limit of an array, and they are read by `parse_job`.
         self._may_be_plain = {id_column, elapsed_column, *NEEDED} <= set(header) and ARRAY_LIMIT not in header
         self._job_id = self._position(id_column)
         self._name = self._position("JobName")
@@ -99,9 +100,11 @@ class PlainRows:
             return None
         cells.append("")  # the cell of absent columns
         job_id = cells[self._job_id]
+        # A bracket is the waiting rest of an array, which `parse_job` drops.
         if not job_id.isdecimal() and ("[" in job_id or JOB_ID.fullmatch(job_id) is None):
             is_step = job_id[:1].isdecimal() and "." in job_id
             return Dropped(Place(self._file, line), STEP) if is_step else None
+        # The start goes first: a row without one is odd or never ran.
         start = read_time(cells[self._start], self._zone)
         recurring = None
         if start is not None:

@@ -150,6 +150,7 @@ def _read_gpus(row: LogRow) -> Gpus:
     if not lists and row.has("ReqTRES"):
         lists.append(("ReqTRES", _tres))
     gpus = Gpus(0)
+    # Only the first list with GPUs counts, because the lists state the same GPUs.
     for column, read in lists:
         gpus = _gpus_of_list(row, column, read)
         if gpus.number:
@@ -158,6 +159,7 @@ def _read_gpus(row: LogRow) -> Gpus:
         return gpus
     requested = row.word("ReqTRES") or ""
     requested_types = {name for name, _ in GPUS.findall(requested) if name}
+    # If several types were requested, it is unknown which one the job got.
     if len(requested_types) == 1:
         return gpus._replace(type=requested_types.pop())
     return gpus
@@ -193,6 +195,7 @@ def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> Gpus:
 
 def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
     """Return the type and number of GPUs in an entry of a TRES list; None for another resource."""
+    # Before the pattern, because most entries name other resources and `startswith` is faster.
     if not text.startswith(("gres/gpu=", "gres/gpu:")):
         if "=" not in text:
             raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")

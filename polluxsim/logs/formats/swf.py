@@ -59,6 +59,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
         return row.dropped("part of a job between two checkpoints, counted with the whole job")
     duration = _known(row, "run_time")
     wait = _known(row, "wait_time")
+    # A job that was cancelled in the queue has a wait too.
     has_started = wait is not None and status != CANCELLED
     if duration is None and has_started:
         return row.dropped("ran for an unknown time")
@@ -98,7 +99,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
 
 
 def _known(row: LogRow, column: str, most: float = MOST_SECONDS) -> float | None:
-    """Return a number, or None if it is -1."""
+    """Return a number; None if it is negative, which stands for an unknown value."""
     value = row.within(column, -1, most)
     if value < 0:
         return None
@@ -121,6 +122,7 @@ def _comments(path: Path) -> dict[str, str]:
         if not isinstance(text, str) or not text.lstrip().startswith(";"):
             break
         name, _, value = text.lstrip("; ").partition(":")
+        # The first value counts, because a later remark may have the same word before a colon.
         values.setdefault(name.strip(), value.strip())
     return values
 
@@ -128,6 +130,7 @@ def _comments(path: Path) -> dict[str, str]:
 def _processors(source: Path) -> int | None:
     """Return the processors of the machine that the comments of a log state; None if they do not."""
     paths = source_files(source, FILES)
+    # The files of a folder are logs of one machine, so the comments of the first one suffice.
     number = read_number(_comments(paths[0]).get("MaxProcs", ""))
     if number is None or number < 1:
         return None
@@ -156,7 +159,7 @@ class SwfFormat(TableFormat):
         return replace(self, begin=begin, clock=LogClock.ZONED, time_zone=zone)
 
     def counting(self, units: tuple[CountedResource, ...]) -> SwfFormat:
-        """Return the format itself: it counts processors only."""
+        """Return the format itself, which counts processors only; raise InvalidConfigError for other resources."""
         if units != (CountedResource(CPU),):
             super().counting(units)  # raises the error
         return self

@@ -98,6 +98,7 @@ class _Mapped:
         else:
             number = read_number(self.row.values[source.column])
         if number is None or not low <= number * factor <= high:
+            # The limits cannot be divided by 0.
             if factor <= 0:
                 raise self.row.error(source.column, f"a number of which the {factor:g}-fold is {low:g} to {high:g}")
             raise self.row.error(source.column, f"a number from {low / factor:g} to {high / factor:g}")
@@ -151,12 +152,13 @@ class _Mapped:
     def time(self, key: str, submitted: float | None = None) -> float | None:
         """Return a time [s], or None if the cell is blank.
 
-        A time of 0 s after a later submission `submitted` [s] is unknown, because Slurm's database has 0 for a missing
-        start or end.
+        With `submitted`, the submission [s], a time of 0 s counts as unknown if the submission is later, because the
+        database of Slurm has 0 for a missing start or end.
         """
         if not self.has(key):
             return None
         source = self.columns[key]
+        # A factor turns a number into seconds, so the cell cannot be a date.
         if self.is_relative or source.factor != 1:
             seconds = self.number(key, -MOST_SECONDS, MOST_SECONDS)
         else:
@@ -207,6 +209,7 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
     status = mapped.status()
     is_status_unknown = mapped.has_status_of_unknown_meaning()
     has_no_start = "start" in mapped.columns and start is None
+    # A known word that stands for no status is that of a job that waits.
     is_pending = status is None and mapped.has("status") and not is_status_unknown
     if has_no_start or is_pending:
         return row.dropped(RowReason.NEVER_RAN)
@@ -266,6 +269,7 @@ def _times(mapped: _Mapped, duration: float | None) -> Times:
     if wait is not None and "start" not in mapped.columns:
         start = submitted + wait
     times = Times(submitted, max(submitted, eligible or submitted), start, end)
+    # Relative times have no hour that a clock repeats.
     if times.agree(duration) or mapped.is_relative:
         return times
     keys = ["submit", "submit"]  # without an eligible time, the submission counts for it
@@ -282,7 +286,7 @@ def _times(mapped: _Mapped, duration: float | None) -> Times:
 
 
 def _gpus_per_task(mapped: _Mapped, num_gpus: float) -> int | None:
-    """Return the GPUs of a task, of which the GPUs of the job must be a multiple."""
+    """Return the GPUs of a task, of which the GPUs of the job must be a multiple; None if the row has none."""
     gpus = mapped.count("gpus_per_task")
     if gpus and num_gpus % gpus:
         raise mapped.row.error(mapped.columns["gpus_per_task"].column, f"a divisor of its GPUs, {num_gpus:g}")
@@ -290,6 +294,7 @@ def _gpus_per_task(mapped: _Mapped, num_gpus: float) -> int | None:
 
 
 def _time_limit(mapped: _Mapped) -> float | None:
+    """Return the time limit of a job [s]; None if the row has none, or a word or number for no limit."""
     word = mapped.word("time_limit")
     if word is None or word.lower() in NO_LIMIT_WORDS or read_number(word) in NO_LIMIT:
         return None
@@ -310,12 +315,13 @@ class MappedTable(Format):
     def for_source(self, source: Path, columns: str) -> MappedTable:
         """Return the format with the columns and the clock of a table.
 
-        Raise InvalidConfigError if `columns` is not a map of columns of the table, and InvalidInputError if the table
-        has no rows or a needed key has no column.
+        Raise InvalidConfigError if `columns` is not a map of columns of the table. Raise InvalidInputError if the table
+        has no rows, a needed key has no column, or it is in the Standard Workload Format and the map names no numbers.
         """
         mapped = parse_columns(columns)
         path = source_files(source, self.files)[0]
         is_swf = is_standard_workload_format(path)
+        # Numbers as names of columns mean that the table has no header.
         is_numbered = bool(mapped) and all(source.column.isdigit() for source in mapped.values())
         if is_swf and not is_numbered:
             raise InvalidInputError(
@@ -379,7 +385,7 @@ def _free_text(names: Sequence[str], mapped: Mapping[str, ColumnSource]) -> tupl
 
 
 def _clock(rows: Iterable[LogRow | BadRowError], submit: ColumnSource) -> LogClock:
-    """Return how a table writes its times, by the submission of the first row that has one."""
+    """Return how a table writes its times, by the first submission in it; local times if there is none."""
     for row in rows:
         if not isinstance(row, LogRow) or not row.has(submit.column):
             continue

@@ -44,6 +44,7 @@ def table_rows(
 
     The columns of a table that `is_numbered` have the numbers from 1 on as names, because it has no header.
     """
+    # With all bytes, because a line that is not UTF-8 also tells the form of the table.
     _, first = next(read_lines(path, keep_bytes=True), (1, ""))
     if is_json(path):
         is_list = str(first).lstrip().startswith("[")
@@ -66,7 +67,10 @@ def table_rows(
 
 
 def _numbered_rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table without a header. Lines that begin with ; or # are comments."""
+    """Yield the rows of a table without a header. Lines that begin with ; or # are comments.
+
+    In a log in the Standard Workload Format, a cell with -1 becomes blank.
+    """
     layout: TableLayout | None = None
     has_unknown_numbers = is_standard_workload_format(path)
     for line, text in read_lines(path):
@@ -91,6 +95,7 @@ def _numbered_layout(row: str) -> TableLayout:
     """Return the layout of a table without a header, by its first row: the columns have the numbers from 1 on."""
     delimiter = max(DELIMITERS, key=row.count)
     cells = row.split(delimiter)
+    # Without any of the delimiters, blanks separate the cells.
     if delimiter not in row:
         delimiter = BLANK
         cells = row.split()
@@ -115,8 +120,12 @@ def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadR
 
 
 def _flat(path: Path, line: int, values: dict[str, object], zone: tzinfo | None) -> LogRow | BadRowError:
-    """Return an object as a row of texts. The column of a value in an inner object is its path, like spec.queue."""
+    """Return an object as a row of texts, or the error about a text that is not UTF-8.
+
+    The column of a value in an inner object is its path, like spec.queue.
+    """
     cells = dict[str, str]()
+    # A stack in place of recursion, because objects may be nested deeper than Python can call functions.
     stack = list(values.items())
     while stack:
         name, value = stack.pop()

@@ -23,19 +23,23 @@ class Times(NamedTuple):
     end: float | None
 
     def agree(self, duration: float | None) -> bool:
-        """Return whether the times are in order, and the job ran for its duration [s], if both are known."""
+        """Return whether the job did not start before its submission, and ran for its duration [s].
+
+        A value that is unknown agrees with all others.
+        """
         if self.start is None:
             return True
         if self.start < self.submitted:
             return False
+        # Logs round times to whole seconds.
         return self.end is None or duration is None or abs(self.end - self.start - duration) <= 1
 
 
 def consistent_times(times: Times, duration: float | None, moments: Callable[[], Iterable[tuple[float, ...]]]) -> Times:
     """Return the times of a job, with the right ones of the instants that a local time in autumn can mean.
 
-    `times` takes the first instant of each. If these times disagree, the first combination of `moments`, the instants
-    of each time that is known, in the order of `Times`, that agrees replaces them.
+    `times` takes the first instant of each time. `moments` returns all instants of each known time, in the order of
+    `Times`. If `times` disagree, return the first combination of these that agrees, or `times` if there is none.
     """
     if times.agree(duration):
         return times

@@ -12,7 +12,7 @@ DEPENDENCY = re.compile(r"(after\w*):([\d_*+:]+)|(singleton)")
 
 
 def dependency(row: LogRow) -> tuple[str, ...]:
-    """Return the ids of the jobs that a job waits for: a job, a task, or an array as 12_*.
+    """Return the ids of the jobs that a job waits for: a job, a task like 12_3, or an array as 12 or 12_*.
 
     The name "singleton" means all earlier jobs of the user with the same name.
     """
@@ -24,11 +24,12 @@ def dependency(row: LogRow) -> tuple[str, ...]:
             for name in ids.split(":"):
                 if name:
                     names.append(name.partition("+")[0])  # without the minutes of a delay
+    # A dependency may name a job twice, with two conditions.
     return tuple(dict.fromkeys(names))
 
 
 def with_dependencies(jobs: Sequence[QueuedJob]) -> Iterator[QueuedJob]:
-    """Yield the jobs with the names of the jobs that they wait for. Jobs that are not in the queue have ended."""
+    """Yield the jobs with the names of the jobs in the queue that they wait for; all other jobs have ended."""
     arrays = dict[str, list[QueuedJob]]()
     by_name = {job.name: job for job in jobs}
     for job in jobs:
@@ -54,6 +55,7 @@ def _names_of(
     if not star and name in by_name:
         return [name]
     if is_array:
+        # The job itself may be a task of the array.
         return [task.name for task in tasks if task.name != job.name]
     return []  # a task that has ended
 
@@ -66,7 +68,8 @@ def _is_earlier_singleton(other: QueuedJob, job: QueuedJob) -> bool:
 def _running_task_before(job: QueuedJob, tasks: Sequence[QueuedJob], limit: int) -> list[str]:
     """Return the running task that a waiting task of an array waits for, of which at most `limit` tasks run at once.
 
-    The first waiting tasks start at once if fewer tasks run. Each later one waits for a running task of its own.
+    The first waiting tasks start at once if fewer tasks run. Each later one waits for a running task of its own, as far
+    as there are any. The result is empty without a task to wait for.
     """
     running = [task.name for task in tasks if task.is_running]
     waiting = [task.name for task in tasks if not task.is_running]

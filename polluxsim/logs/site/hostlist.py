@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from math import prod
 
 MOST_NAMES = 100_000  # names of one list, to catch broken lists
 
@@ -12,7 +13,7 @@ RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 def expanded(text: str) -> list[str] | None:
-    """Return the names in a list of nodes, in its order; None if the text is no such list.
+    """Return the names in a list of nodes, in its order; None if the text is no such list or has too many names.
 
     >>> expanded("a[01-03,07],login"), expanded("r[1-2]n[1-2]"), expanded("a[1-")
     (['a01', 'a02', 'a03', 'a07', 'login'], ['r1n1', 'r1n2', 'r2n1', 'r2n2'], None)
@@ -28,11 +29,12 @@ def expanded(text: str) -> list[str] | None:
 
 def _parts(text: str) -> list[str]:
     """Return the parts of a list between commas that are not in brackets."""
+    # A comma is in brackets if the next bracket behind it closes.
     return [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
 
 
 def _names(part: str) -> list[str] | None:
-    """Return the names of one part like a[01-03]; None if its brackets do not match or have no numbers."""
+    """Return the names of one part like a[01-03]; None if its brackets are wrong, or it has too many names."""
     pieces = BRACKETS.split(part)
     choices: list[list[str]] = []  # of each piece; a name has one choice of each
     for index, piece in enumerate(pieces):
@@ -46,6 +48,9 @@ def _names(part: str) -> list[str] | None:
             return None
         else:
             choices.append([piece])
+    # Counted before they are made, because two ranges may have a product that does not fit into memory.
+    if prod(map(len, choices)) > MOST_NAMES:
+        return None
     return ["".join(words) for words in product(*choices)]
 
 

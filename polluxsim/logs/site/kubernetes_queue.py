@@ -15,6 +15,7 @@ from polluxsim.logs.formats.kubernetes import (
     LIST,
     TIME_LIMIT,
     asked_for,
+    class_of,
     in_namespace,
     instant,
     name_with_namespace,
@@ -32,13 +33,15 @@ def read_kubernetes(path: Path, time: float | None = None) -> Queue:
 
     The pods of a job are one job, as in the log format `pods`. In a file with both kinds, Workloads count if they wait,
     and pods if they run or wait. `time` is that of the state [s since 1970-01-01 UTC]; without it, it is the time at
-    which the file was written. Raise InvalidInputError if a value is invalid.
+    which the file was written, or the latest time in the file if that is later. Raise InvalidInputError if the list is
+    empty or a value is invalid.
     """
     left_out = Counter[str]()
     pods = list[_Pod]()
     workloads = list[QueuedJob]()
     latest = 0.0
     for row in json_rows(path, LIST, None):
+        # An object without a kind is taken for a pod, the only kind without an API group.
         kind = row.word("kind") or "Pod"
         latest = max(latest, instant(row.child("metadata"), "creationTimestamp"))
         if kind == "Pod":
@@ -64,6 +67,7 @@ def read_kubernetes(path: Path, time: float | None = None) -> Queue:
         if time < latest:
             time = latest
             time_from = "the latest time in the file; --taken gives another"
+    # An admitted Workload runs as pods, which would count twice.
     if pods:
         workloads = [workload for workload in workloads if not workload.is_running]
     notes = []
@@ -88,7 +92,7 @@ class _Pod(NamedTuple):
 
 
 def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
-    """Return a pod; None for a pod that has ended or has no GPUs, which is counted."""
+    """Return a pod; None for a pod that has ended, is ending or has no GPUs, which is counted."""
     metadata = row.child("metadata")
     spec = row.child("spec")
     status = row.child("status")
@@ -109,6 +113,7 @@ def _pod(row: JsonRow, left_out: Counter[str]) -> _Pod | None:
     node = spec.word("nodeName")
     scheduled = _condition(status, "PodScheduled")
     start = None
+    # A pod holds its GPUs from when it is bound to a node, before its containers start.
     if node is not None:
         start = created
         if scheduled is not None and scheduled.has("lastTransitionTime"):
@@ -149,6 +154,7 @@ def _job(name: str, pods: Sequence[_Pod]) -> QueuedJob:
     metadata = first.row.child("metadata")
     spec = first.row.child("spec")
     starts = [pod.start for pod in pods if pod.start is not None]
+    # The GPU type that the pods ask for: labels of nodes that they select.
     node_labels = spec.child("nodeSelector")
     return QueuedJob(
         place=first.place,
@@ -226,7 +232,7 @@ def _workload(row: JsonRow, left_out: Counter[str]) -> QueuedJob | None:
         tenant=metadata.word("namespace"),
         partitions=partitions,
         job_name=owner_of(metadata),
-        qos=spec.word("priorityClassName"),
+        qos=class_of(spec),
         priority=priority_of(spec),
         time_limit=spec.optional_within(TIME_LIMIT, 1, MOST_SECONDS),
         gpus_per_task=asked.gpus_per_task(ONLY_GPUS),

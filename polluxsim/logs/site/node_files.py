@@ -58,7 +58,10 @@ RECORD = re.compile(rb"\s*(?:\S+: )?NodeName=\S+ ")
 
 
 def nodes_in(path: Path, unit: str) -> Iterable[SiteNode]:
-    """Return the nodes in a file. Raise InvalidInputError if it is no list of nodes, or a value is invalid."""
+    """Return the nodes in a file, in order. With the unit `cpus`, CPUs count in place of GPUs.
+
+    Raise InvalidInputError if the file is no list of nodes or a value is invalid, perhaps only while nodes are yielded.
+    """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file; check the path")
     if is_json(path):
@@ -69,7 +72,7 @@ def nodes_in(path: Path, unit: str) -> Iterable[SiteNode]:
 
 
 def _whole(gpus: float, row: JsonRow | LogRow, key: str) -> int:
-    """Return the GPUs of a node, which must be whole."""
+    """Return the GPUs of a node; raise BadRowError if they are not whole."""
     if gpus % 1:
         raise row.error(key, "a whole number of GPUs")
     return int(gpus)
@@ -110,6 +113,7 @@ def _words(row: JsonRow, key: str) -> list[str]:
 
 def _slurm_node(row: JsonRow, unit: str) -> SiteNode:
     """Return a node of `scontrol show nodes --json`, and of `sinfo --json` before Slurm 23.02."""
+    # Newer versions have the flags, like DRAIN, in the list of states.
     states = [*_words(row, "state"), *_words(row, "state_flags")]
     gres = row.word("gres") or ""
     tres = row.word("tres") or ""
@@ -147,6 +151,7 @@ def _why_out(states: Iterable[str]) -> str:
         word = state.rstrip("*$" + OTHER_MARKS)
         if word in OUT_STATES:
             return OUT_STATES[word]
+        # The word of the state counts before its mark.
         for mark, reason in MARKS.items():
             if state.endswith(mark):
                 return reason
@@ -206,6 +211,7 @@ def _of_record(path: Path, line: int, record: str, unit: str) -> SiteNode:
     if unit == CPU:
         number = cpus
     states = values["State"].lower().split("+")
+    # Without the empty name of an empty list.
     partitions = tuple(filter(None, values.get("Partitions", "").split(",")))
     return SiteNode(name, number, gpu_type, partitions, _why_out(states))
 
@@ -282,6 +288,7 @@ def _merged(nodes: Iterable[SiteNode]) -> Iterator[SiteNode]:
             by_name[node.name] = node
             continue
         partitions = tuple(dict.fromkeys((*earlier.partitions, *node.partitions)))
+        # The lines of a node differ in its partition only, but one of them may say that it is out.
         by_name[node.name] = earlier._replace(partitions=partitions, out=earlier.out or node.out)
     yield from by_name.values()
 
@@ -314,6 +321,7 @@ def _kubernetes_node(row: JsonRow, unit: str) -> SiteNode:
 def _why_out_in_kubernetes(spec: JsonRow, status: JsonRow) -> str:
     """Return why a node of Kubernetes takes no jobs; "" if it takes jobs."""
     conditions = {condition.text("type"): condition.word("status") for condition in status.children("conditions")}
+    # A node without the condition is taken for ready, because small clusters may not report it.
     if conditions.get("Ready", "True") != "True":
         return "not ready"
     if spec.values.get("unschedulable") is True:

@@ -63,7 +63,7 @@ class NodeList(NamedTuple):
         return sum(len(group.nodes) * group.gpus for group in self.groups)
 
     def partitions(self) -> dict[str, tuple[int, int]]:
-        """Return the nodes and the GPUs of each partition, by its name."""
+        """Return the number of nodes and of GPUs of each partition, by its name."""
         nodes = Counter[str]()
         gpus = Counter[str]()
         for group in self.groups:
@@ -79,7 +79,8 @@ def read_nodes(path: Path, unit: str = GPU) -> NodeList:
     `unit` is `gpus`, or `cpus` to count CPUs in place of GPUs. The file is the output of `sinfo`, `scontrol show nodes`
     or `kubectl get nodes`, as text or JSON.
 
-    Raise InvalidInputError if the file is none of these, a value is invalid, or no node takes jobs.
+    Raise InvalidConfigError if the unit is another one, and InvalidInputError if the file is none of these, a value is
+    invalid, or no node takes jobs.
     """
     if unit not in (GPU, CPU):
         raise InvalidConfigError(f"--unit is {unit!r}, must be {GPU} or {CPU} for nodes; write one of them")
@@ -90,7 +91,10 @@ def read_nodes(path: Path, unit: str = GPU) -> NodeList:
 
 
 def node_list(source: str, nodes: Iterable[SiteNode], unit: str = GPU) -> NodeList:
-    """Return nodes as groups of equal nodes, in the order of their first nodes. Raise InvalidInputError without any."""
+    """Return nodes as groups of equal nodes, in the order of their first nodes.
+
+    Raise InvalidInputError if no node takes jobs.
+    """
     word = "GPUs"
     without_any = NO_GPUS
     if unit == CPU:
@@ -99,6 +103,7 @@ def node_list(source: str, nodes: Iterable[SiteNode], unit: str = GPU) -> NodeLi
     taking = list[SiteNode]()  # nodes that take jobs
     left_out = dict[str, list[str]]()
     nodes = list(nodes)
+    # Where a site has partitions, jobs are submitted to one of them, so a node in none takes no jobs.
     has_partitions = any(node.partitions for node in nodes)
     for node in nodes:
         if not node.gpus:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import NamedTuple
 
-from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import BadRowError
-from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
-from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow, read_lines
+from polluxsim.logs.formats.log_rows import MAX_GPUS, LogRow
 from polluxsim.logs.formats.slurm_jobs import MAX_PRIORITY
-from polluxsim.logs.formats.slurm_json import scalar
 from polluxsim.logs.formats.slurm_resources import GRES
 from polluxsim.logs.site.dependencies import dependency, with_dependencies
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.logs.site.queue import Queue, QueuedJob
-
-ADVICE = "give the output of squeue --json, or of squeue -a -o '%i|%j|%u|%a|%P|%q|%Q|%T|%V|%S|%M|%l|%D|%b|%N|%r|%E'"
+from polluxsim.logs.site.squeue_rows import ADVICE, squeue_rows
 
 RUNNING = ("RUNNING", "R", "CONFIGURING", "CF", "SUSPENDED", "S", "STOPPED", "ST", "RESIZING", "RS", "SIGNALING", "SI")
 PENDING = ("PENDING", "PD", "REQUEUED", "RQ", "REQUEUE_FED", "RF", "REQUEUE_HOLD", "RH", "SPECIAL_EXIT", "SE",
@@ -37,22 +33,7 @@ IMPOSSIBLE = (
 )  # fmt: skip
 """Reasons of squeue for jobs that cannot start before someone changes something (squeue, "JOB REASON CODES")."""
 
-NOTHING = ("", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNLIMITED", "INVALID", "NOT_SET", "Partition_Limit")
-
-SAME = {
-    "ST": "STATE", "S": "STATE", "NODELIST(REASON)": "NODELIST", "ACCT": "ACCOUNT", "USERNAME": "USER",
-    "JOBNAME": "NAME", "TIMELIMIT": "TIME_LIMIT", "TIMELEFT": "TIME_LEFT", "TRES_PER_SOCKET": "TRES_PER_SOCKET",
-    "GRES": "TRES_PER_NODE", "NUM_NODES": "NODES", "NUM_TASKS": "TASKS", "SUBMITTIME": "SUBMIT_TIME",
-    "TRES-ALLOC": "TRES_ALLOC", "TRES-PER-NODE": "TRES_PER_NODE", "TRES-PER-JOB": "TRES_PER_JOB",
-    "TRES-PER-TASK": "TRES_PER_TASK", "NTASKS": "TASKS", "QOSNAME": "QOS", "ELIGIBLETIME": "ELIGIBLE_TIME",
-}  # fmt: skip
-"""Other names of columns, for the same values."""
-
-NEEDED = ("JOBID", "STATE", "SUBMIT_TIME")
-TRES = ("TRES_ALLOC", "TRES_PER_JOB", "TRES_PER_NODE", "TRES_PER_TASK")
-"""Columns with the GPUs of a job."""
-
-CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)|(?:(\d{1,6})-)(\d\d)", re.ASCII)
+CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)", re.ASCII)
 """[days-][hours:]minutes:seconds."""
 
 JOB_ID = re.compile(r"(\d+)(?:_(\d+|\[[^\]]*\]?))?(?:\+\d+)?", re.ASCII)
@@ -66,10 +47,8 @@ def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
     `zone` is the zone of local times. `time` is that of the state [s since 1970-01-01 UTC]; without it, the file says.
     Raise InvalidInputError if the file lacks a needed column, or a value is invalid.
     """
-    if is_json(path):
-        rows = list(_rows_of_json(path))
-    else:
-        rows = list(_rows_of_text(path, zone))
+    # A list, because the time of the state is needed before the first job.
+    rows = list(squeue_rows(path, zone))
     moment, time_from = _time_of(path, rows, time)
     jobs = list[QueuedJob]()
     left_out = Counter[str]()
@@ -91,140 +70,6 @@ def read_squeue(path: Path, zone: tzinfo, time: float | None = None) -> Queue:
     return Queue(path.name, moment, time_from, tuple(with_dependencies(jobs)), left_out, sentences)
 
 
-# The forms of the file
-
-
-def _rows_of_text(path: Path, zone: tzinfo) -> Iterator[LogRow]:
-    """Yield the rows of squeue's text, with the same names of columns for all formats."""
-    lines = read_lines(path, keep_bytes=True)
-    first_line, header = next(lines, (1, ""))
-    if isinstance(header, BadRowError):
-        raise header
-    separator = next((mark for mark in "|\t;," if mark in header), None)
-    names = [SAME.get(name, name) for name in _cells(header, separator, 0)]
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise bad_line(path, first_line, f"the queue has no column {missing[0]}; {ADVICE}")
-    if not set(TRES) & set(names):
-        raise bad_line(path, first_line, f"the queue has no column with the GPUs of a job; {ADVICE}")
-    for line, text in lines:
-        if isinstance(text, BadRowError):
-            raise text
-        cells = _cells(text, separator, len(names))
-        if cells[:2] == _cells(header, separator, len(names))[:2]:
-            continue  # squeue --iterate repeats the header
-        if len(cells) > len(names) and separator is not None and "NAME" in names:
-            cells = _joined(cells, names.index("NAME"), len(names), separator)
-        if len(cells) != len(names):
-            raise bad_line(path, line, f"{len(cells)} cells below {len(names)} names of columns; {ADVICE}")
-        values = _without_nothing(zip(names, cells, strict=True))
-        # The last column of the usual format has the reason of a waiting job in place of its nodes.
-        nodes = values.get("NODELIST", "")
-        if nodes.startswith("("):
-            values |= {"NODELIST": "", "REASON": values.get("REASON") or nodes.strip("()")}
-        yield LogRow(path, line, values, zone)
-
-
-def _cells(text: str, separator: str | None, number: int) -> list[str]:
-    """Return the cells of a line. Without a separator, blanks separate them, and the last cell may have blanks."""
-    if separator is not None:
-        return [cell.strip() for cell in text.split(separator)]
-    most_splits = number - 1
-    return text.split(None, most_splits)  # without a limit for the number 0 of unknown columns
-
-
-def _without_nothing(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return cells by column. A cell with a word for nothing is blank."""
-    return {name: "" if cell in NOTHING else cell for name, cell in cells}
-
-
-def _joined(cells: Sequence[str], name: int, number: int, separator: str) -> list[str]:
-    """Return the cells of a row in whose job name the separator occurs.
-
-    `name` is the index of the column with the job name, and `number` is the number of columns.
-    """
-    end = name + len(cells) - number + 1
-    joined = list(cells)
-    joined[name:end] = [separator.join(cells[name:end])]
-    return joined
-
-
-class _JsonCells(LogRow):
-    """A job of `squeue --json` as a row of squeue's text. Errors name the key."""
-
-    def error(self, column: str, allowed: str) -> BadRowError:
-        return BadRowError(self.path, self.line, f"key {KEYS.get(column, column)!r} is not {allowed}",
-                           self.values.get(column, ""))  # fmt: skip
-
-
-KEYS = {
-    "NAME": "name", "USER": "user_name", "ACCOUNT": "account", "PARTITION": "partition", "QOS": "qos",
-    "PRIORITY": "priority", "SUBMIT_TIME": "submit_time", "START_TIME": "start_time", "ELIGIBLE_TIME": "eligible_time",
-    "NODES": "node_count", "TASKS": "tasks", "TRES_PER_NODE": "tres_per_node", "TRES_PER_JOB": "tres_per_job",
-    "TRES_PER_TASK": "tres_per_task", "TRES_ALLOC": "tres_alloc_str", "TRES_REQUESTED": "tres_req_str",
-    "NODELIST": "nodes", "REASON": "state_reason", "DEPENDENCY": "dependency", "EVALUATED": "last_sched_evaluation",
-    "LAST_UPDATE": "last_update",
-}  # fmt: skip
-"""Keys of `squeue --json` by the columns of squeue's text (slurm.schedmd.com/rest_api.html, v0.0.37 to 0.0.43)."""
-
-
-def _rows_of_json(path: Path) -> Iterator[LogRow]:
-    """Yield the jobs of `squeue --json` as rows of squeue's text."""
-    for row in json_rows(path, "jobs", None):
-        cells = {column: _scalar_of(row, key) for column, key in KEYS.items()}
-        limit = _scalar_of(row, "time_limit")  # in minutes, or a word
-        cells |= {
-            "JOBID": _id_of(row),
-            "STATE": _state_of(row),
-            "TIME_LIMIT": "",
-            "ARRAY_LIMIT": _scalar_of(row, "array_max_tasks"),
-            "GRES_DETAIL": ";".join(_texts(row, "gres_detail")),
-        }
-        if limit.isdecimal():
-            cells["TIME_LIMIT"] = f"{limit}:00"
-        yield _JsonCells(path, row.line, _without_nothing(cells.items()))
-
-
-def _scalar_of(row: JsonRow, key: str) -> str:
-    """Return a text or number as text; blank if it is not set."""
-    value = row.values.get(key)
-    if isinstance(value, dict) and "number" not in value and "set" not in value:
-        return ""
-    if key == "name" and row.has(key):  # the name of a job may have any characters
-        return row.free_text(key)
-    return scalar(row, key)
-
-
-def _texts(row: JsonRow, key: str) -> list[str]:
-    """Return the texts of a list; none if the value is no list."""
-    value = row.values.get(key)
-    if not isinstance(value, list):
-        return []
-    return [text for text in value if isinstance(text, str)]
-
-
-def _id_of(row: JsonRow) -> str:
-    """Return the id of a job, as squeue's text has it."""
-    array = _scalar_of(row, "array_job_id")
-    if array in ("", "0"):
-        return _scalar_of(row, "job_id")
-    task = _scalar_of(row, "array_task_id")
-    waiting_tasks = _scalar_of(row, "array_task_string")
-    if waiting_tasks:
-        return f"{array}_[{waiting_tasks}]"
-    return f"{array}_{task}"
-
-
-def _state_of(row: JsonRow) -> str:
-    """Return the state of a job. Since Slurm 23.11 it is a list, the base state first."""
-    states = _texts(row, "job_state")
-    if "COMPLETING" in states:
-        return "COMPLETING"
-    if states:
-        return states[0]
-    return _scalar_of(row, "job_state")
-
-
 # The time of the state
 
 
@@ -232,13 +77,14 @@ def _time_of(path: Path, rows: Sequence[LogRow], given: float | None) -> tuple[f
     """Return the time of the state [s since 1970-01-01 UTC], and how it is known.
 
     A running job of the text states when it started and how long it has run. In JSON, the scheduler states when it last
-    looked at a job, which is a few seconds before.
+    looked at a job, which is a few seconds before. Raise InvalidInputError if the file has no job, or states no time.
     """
     if not rows:
         raise InvalidInputError(f"{path}: the queue is empty; give the output of squeue for all users")
     if given is not None:
         return given, "as --taken says"
     stated = list[float]()
+    # The sum of both is the time of the state, except for jobs that were suspended, so the largest one counts.
     for row in rows:
         if row.has("TIME") and row.has("START_TIME") and row.name("STATE").upper() in RUNNING:
             stated.append(row.moment("START_TIME") + _seconds(row, "TIME"))
@@ -250,6 +96,8 @@ def _time_of(path: Path, rows: Sequence[LogRow], given: float | None) -> tuple[f
                 stated.append(row.moment(column))
         if row.has("START_TIME") and row.name("STATE").upper() in RUNNING:
             stated.append(row.moment("START_TIME"))
+    if not stated:
+        raise InvalidInputError(f"{path}: no job states a time; give the time of the queue with --taken")
     return max(stated), "the latest time in the file; --taken gives another"
 
 
@@ -270,6 +118,7 @@ def _gpus_of(row: LogRow) -> _Gpus:
 
     GPUs that a job requests for the job as a whole may be anywhere.
     """
+    # A waiting job has no allocation yet, so its request counts first.
     nodes = _least(row, "NODES")
     for column, kind in (("TRES_PER_NODE", "node"), ("TRES_PER_TASK", "task"), ("TRES_PER_JOB", "job")):
         number, gpu_type = _entry(row, column)
@@ -289,6 +138,7 @@ def _gpus_of(row: LogRow) -> _Gpus:
 
 
 def _checked(row: LogRow, column: str, gpus: _Gpus) -> _Gpus:
+    """Return the GPUs of a job; raise BadRowError if they are too many for any cluster."""
     if gpus.number > MAX_GPUS:
         raise row.error(column, f"a list with at most {MAX_GPUS:g} GPUs")
     return gpus
@@ -383,6 +233,7 @@ def _readable(text: str | None) -> str | None:
 
 
 def _id(row: LogRow) -> str:
+    """Return the id of a job, of a task, or of the waiting tasks of an array; raise BadRowError for another text."""
     name = row.name("JOBID")
     if not JOB_ID.fullmatch(name):
         raise row.error("JOBID", "a job id like 12, 12_3 or 12_[4-9]")
@@ -398,6 +249,7 @@ def _running(row: LogRow, gpus: _Gpus, now: float) -> QueuedJob:
         start = _time(row, "START_TIME")
     if start is None:
         raise row.error("START_TIME", f"the start of a running job; {ADVICE}")
+    # The start is computed from a run time in whole seconds, and must not be before the submission.
     submitted = min(job.submitted, start)
     nodes = expanded(row.values.get("NODELIST", ""))
     if nodes is None:
@@ -434,13 +286,14 @@ def _gpus_in(text: str) -> int:
 
 
 def _pending(row: LogRow, gpus: _Gpus, now: float, notes: Counter[str]) -> Iterator[QueuedJob]:
-    """Yield a waiting job, or each waiting task of an array."""
+    """Yield a waiting job, or each of the first `MOST_TASKS` waiting tasks of an array; `notes` counts assumptions."""
     name = _id(row)
     job = _common(row, gpus, name)
     if len(job.partitions) > 1:
         notes["jobs may run in several partitions; only the first counts"] += 1
     begin = _time(row, "ELIGIBLE_TIME")
     first_word = re.split(r"[\s,:]", job.reason, maxsplit=1)[0]
+    # For such a job, squeue states the earliest start in place of a forecast.
     if begin is None and first_word == "BeginTime":
         begin = _time(row, "START_TIME")
     if begin is not None and begin <= now:  # it keeps the job back no longer
@@ -458,6 +311,7 @@ def _pending(row: LogRow, gpus: _Gpus, now: float, notes: Counter[str]) -> Itera
         limit = row.count("ARRAY_LIMIT")
     if len(tasks) > MOST_TASKS:
         notes[f"tasks of the array {array} after the first {MOST_TASKS} left out"] += len(tasks) - MOST_TASKS
+    # Each task is a job of its own in the forecast, and a cluster does not start thousands of them soon.
     names = [f"{array}_{task}" for task in tasks[:MOST_TASKS]]
     for index, task in enumerate(names):
         after = list(job.after)
@@ -482,7 +336,10 @@ def _tasks(text: str) -> tuple[list[str], int | None]:
         last = last or first
         if not first.isdecimal() or not last.isdecimal():
             continue
-        step = int(step_text) if step_text.isdecimal() else 1
+        # Without a step, and with a step of 0, which Slurm does not write, each task counts.
+        step = 1
+        if step_text.isdecimal():
+            step = max(1, int(step_text))
         tasks += map(str, range(int(first), int(last) + 1, step))
     limit = int(limit_text) if limit_text.isdecimal() else None
     return tasks, limit
