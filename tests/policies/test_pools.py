@@ -127,7 +127,7 @@ PROFILES = {"toy": TypedToy(epochs=(100.0, 600.0)), "slow": TypedToy("slow", 4.0
 def test_these_are_asked_for_each_type_by_itself() -> None:
     assert set(PER_TYPE) == {
         "afs", "jsa", "proportional", "themis", "optimus", "elastic-edf", "elasticflow", "easy", "conservative",
-        "optimus-online", "slaq", "slurm",
+        "optimus-online", "slaq",
     }  # fmt: skip
 
 

@@ -103,6 +103,61 @@ class TestNodes:
         assert starts([*jobs, job("one", 6.0, 1, 60.0, 60.0)], placement="anywhere")["six"] == 5.0
 
 
+class TestTypes:
+    """Nodes 0 and 1 have four A100, and nodes 2 and 3 four H100. The run of each type is two nodes long."""
+
+    CLUSTER = Cluster.of_groups([[2, 4, "a100-40"], [2, 4, "h100"]])
+
+    def nodes(self, jobs: list[Job], policy: Slurm | None = None) -> dict[str, tuple[int, ...]]:
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True)
+        result = simulate(Workload(tuple(jobs)), {}, self.CLUSTER, policy or Slurm(), settings=settings)
+        first: dict[str, tuple[int, ...]] = {}
+        for record in result.allocation_records:
+            if record.nodes:
+                first.setdefault(record.job, record.nodes)
+        return first
+
+    def test_a_job_gets_the_type_that_it_asks_for(self) -> None:
+        jobs = [
+            job("any", 0.0, 4, 60.0, 60.0), job("h", 0.0, 4, 60.0, 60.0, gpu_types=("h100",)),
+            job("wide", 0.0, 8, 60.0, 60.0, gpu_types=("h100",)),
+        ]  # fmt: skip
+        # `wide` waits for both H100 nodes, although nodes 1 and 3 are idle.
+        assert self.nodes(jobs) == {"any": (0,), "h": (2,), "wide": (2, 3)}
+
+    def test_a_job_of_two_nodes_gets_one_type(self) -> None:
+        jobs = [job("one", 0.0, 4, 60.0, 60.0), job("two", 1.0, 8, 60.0, 60.0)]
+        assert self.nodes(jobs) == {"one": (0,), "two": (2, 3)}
+
+    def test_one_queue_holds_all_types(self) -> None:
+        """The main scheduler stops at `h2`, which needs an H100, so that `a` waits although an A100 is idle."""
+        jobs = [
+            job("h1", 0.0, 8, 600.0, 600.0, gpu_types=("h100",)), job("h2", 1.0, 8, 60.0, 60.0, gpu_types=("h100",)),
+            job("a", 2.0, 4, 60.0, 60.0),
+        ]  # fmt: skip
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True)
+        policy = Slurm(scheduler_type="sched/builtin")
+        result = simulate(Workload(tuple(jobs)), {}, self.CLUSTER, policy, settings=settings)
+        assert {row.job: row.start_time for row in result.job_records} == {"h1": 1.0, "h2": 601.0, "a": 601.0}
+
+    def test_nodes_of_a_lower_weight_go_first(self) -> None:
+        jobs = [job("any", 0.0, 4, 60.0, 60.0), job("two", 1.0, 8, 60.0, 60.0)]
+        assert self.nodes(jobs, Slurm(weight={"0-1": 10})) == {"any": (2,), "two": (0, 1)}
+
+    @pytest.mark.parametrize(
+        ("weight", "message"),
+        [
+            ({"n1": 2}, "policy.weight is {'n1': 2}, must be values of nodes by number, like {0-15: 10, 20: 5}"),
+            ({"0-2": 2, "1": 3}, "policy.weight states node 1 twice"),
+            ({"0-9": 2}, "policy.weight states node 9, and the cluster has the nodes 0 to 3"),
+        ],
+    )
+    def test_a_wrong_weight_is_named(self, weight: dict[str, int], message: str) -> None:
+        with pytest.raises(InvalidConfigError) as error:
+            Slurm(weight=weight).without_effect([FIRST], self.CLUSTER)
+        assert message in str(error.value)
+
+
 class TestPriorities:
     JOBS = (job("busy", 0.0, 8, 100.0, 120.0), job("small", 5.0, 1, 600.0, 600.0), job("large", 6.0, 8, 60.0, 60.0))
 

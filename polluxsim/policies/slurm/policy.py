@@ -19,6 +19,7 @@ from polluxsim.policies.contract.view import Change, ClusterView, Decision, Trai
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.explaining import Passes, reasons
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.node_values import by_number, check_nodes
 from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.turns import Turns
@@ -37,9 +38,9 @@ GPU = "gpu"
 class Slurm(Parameters, Policy):
     """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres, without preemption.
 
-    Each GPU type of a cluster has its own schedulers. A cycle takes no time. Jobs do not end at their limits, and a
-    node of a job that ended accepts jobs at once. `Parameters` of the same package states the parameters
-    that are not listed here.
+    A job that allows one GPU type asks for it (`--gres=gpu:TYPE:N`); each job gets nodes of one type. A cycle takes no
+    time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. `Parameters` of the same
+    package states the parameters that are not listed here.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ class Slurm(Parameters, Policy):
         `PriorityCalcPeriod`: time between two computations of priorities [min].
     priority_tier
         `PriorityTier` of partitions by name; 1 for other partitions. The queue of a job is its partition.
+    weight
+        `Weight` of nodes by number, like {0-15: 10}; 1 for other nodes. Nodes of a lower weight are allocated first.
     tasks
         Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node).
     overestimate
@@ -63,9 +66,7 @@ class Slurm(Parameters, Policy):
     Source: SchedMD, slurm.conf(5) and the "Scheduling Configuration Guide"; runs of slurmctld 22.05.
     """
 
-    traits: ClassVar[Traits] = Traits(
-        never_preempts=True, keeps_shapes=True, obeys_limits=True, per_type=True, follows_clock=True
-    )
+    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True, obeys_limits=True, follows_clock=True)
     # Groups of ends, plans and intervals depend on whole seconds.
     scales_with_time: ClassVar[bool] = False
 
@@ -76,6 +77,7 @@ class Slurm(Parameters, Policy):
     priority_max_age: PositiveInt = 7 * 24 * 60
     priority_calc_period: PositiveInt = 5
     priority_tier: Mapping[Name, PositiveInt] = field(default_factory=dict)
+    weight: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     tasks: Annotated[str, OneOf("node", "gpu")] = NODE
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
@@ -83,11 +85,12 @@ class Slurm(Parameters, Policy):
     _plans: dict[JobId, int] = field(default_factory=dict, init=False, repr=False, compare=False)  # starts [s]
 
     def __post_init__(self) -> None:
-        self._jobs = JobsOfView(self.overestimate, self.tasks == GPU)
+        self._jobs = JobsOfView(self.overestimate, self.tasks == GPU, by_number("policy.weight", self.weight))
         self._turns = Turns(self)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
+        check_nodes("policy.weight", self.weight, len(cluster.gpus_per_node))
         check_owners("policy.priority_tier", self.priority_tier, jobs, "queue", "")
         sentences = overestimate_without_effect(self.overestimate, jobs)
         if self.priority_tier:

@@ -9,6 +9,8 @@ from polluxsim.policies.slurm.values import Allocated, FreeNodes, Held, Node, No
 
 def chosen_nodes(request: Request, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node]) -> Allocated | None:
     """Return what a job gets on which of the allowed nodes; None if it does not fit there."""
+    if request.alternatives:
+        return _best_alternative(request, allowed, free, nodes)
     if request.gpu_type or request.features:
         allowed = suitable(request, allowed, nodes)
     if request.task is not None:
@@ -23,6 +25,19 @@ def chosen_nodes(request: Request, allowed: NodeSet, free: FreeNodes, nodes: Seq
             allocated.append(Held(node, part.gpus, part.cpus))
             allowed &= ~(1 << node)
     return tuple(allocated)
+
+
+def _best_alternative(request: Request, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node]) -> Allocated | None:
+    """Return what a job gets by the alternative on nodes of the lowest weight; the first one wins on ties."""
+    fitting: list[tuple[int, Allocated]] = []
+    for alternative in request.alternatives:
+        held = chosen_nodes(alternative, allowed, free, nodes)
+        if held is not None:
+            fitting.append((max(nodes[on_node.node].weight for on_node in held), held))
+    if not fitting:
+        return None
+    _, best = min(fitting, key=lambda pair: pair[0])
+    return best
 
 
 def suitable(request: Request, allowed: NodeSet, nodes: Sequence[Node]) -> NodeSet:

@@ -38,7 +38,7 @@ class Request(NamedTuple):
     """What a job asks of nodes.
 
     Without `task`, the job needs all of its `parts`, each on other nodes. With `task`, it consists of `num_tasks`
-    tasks, which may share nodes.
+    tasks, which may share nodes. With `alternatives`, the job needs one of them, and the other fields are unused.
     """
 
     parts: tuple[Part, ...] = ()
@@ -48,10 +48,13 @@ class Request(NamedTuple):
     task: Part | None = None  # what a task needs on one node
     gpu_type: str = ""  # type in `--gres=gpu:TYPE:N`; empty for all types
     features: frozenset[str] = frozenset()  # `--constraint`: the node needs all of them
+    alternatives: tuple[Request, ...] = ()
 
     @property
     def gpus(self) -> int:
         """Return the GPUs of the job."""
+        if self.alternatives:
+            return self.alternatives[0].gpus
         if self.task is not None:
             return self.num_tasks * self.task.gpus
         return sum(part.nodes * part.gpus for part in self.parts)
@@ -59,6 +62,8 @@ class Request(NamedTuple):
     @property
     def cpus(self) -> int:
         """Return the CPUs of the job."""
+        if self.alternatives:
+            return self.alternatives[0].cpus
         if self.task is not None:
             return self.num_tasks * self.task.cpus
         return sum(part.nodes * part.cpus for part in self.parts)
@@ -66,6 +71,8 @@ class Request(NamedTuple):
     @property
     def nodes(self) -> int:
         """Return the fewest nodes that the job asks for."""
+        if self.alternatives:
+            return min(alternative.nodes for alternative in self.alternatives)
         return sum(part.nodes for part in self.parts) or 1
 
 

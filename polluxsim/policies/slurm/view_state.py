@@ -47,6 +47,7 @@ class JobsOfView:
 
     overestimate: float
     tasks_by_gpu: bool
+    weights: Mapping[int, int] = field(default_factory=dict)  # `Weight` of nodes by number; 1 for other nodes
     _ends: dict[JobId, int] = field(default_factory=dict)  # expected ends of running jobs [s]
     _pending: dict[JobId, PendingJob] = field(default_factory=dict)
     _num_submitted: int = 0
@@ -72,12 +73,18 @@ class JobsOfView:
 
     def state(self, view: ClusterView, limits: UseLimits) -> ClusterState:
         """Return the cluster as plain values, with the pending jobs in order of submission."""
-        nodes = [Node(gpus, CPUS_PER_GPU * gpus) for gpus in view.gpus_per_node]
+        nodes = [self._node(view, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
             running.append(RunningJob.on(job.job_id, self._held(job.placement), self._ends[job.job_id]))
         pending = [self._pending_job(view, job) for job in view.waiting]
         return ClusterState(whole_second(view.time), nodes, running, pending, limits=limits)
+
+    def _node(self, view: ClusterView, number: int) -> Node:
+        """Return a node as a plain value."""
+        gpus = view.gpus_per_node[number]
+        gpu_type = view.node_types[number].name if view.node_types else ""
+        return Node(gpus, CPUS_PER_GPU * gpus, self.weights.get(number, 1), gpu_type)
 
     def _pending_job(self, view: ClusterView, job: JobView) -> PendingJob:
         """Return a waiting job as a plain value."""
@@ -86,7 +93,7 @@ class JobsOfView:
             self._num_submitted += 1
             pending = PendingJob(
                 name=job.job_id,
-                request=self._request(view.shape_of(job)),
+                request=self._request(view, job),
                 limit=self._limit(view, job),
                 priority=float(HIGHEST_PRIORITY - self._num_submitted),
                 eligible=floor(job.submit_time),
@@ -100,11 +107,29 @@ class JobsOfView:
         """Return the limit of a job [s], rounded up to whole minutes as Slurm does."""
         limit = job.time_limit
         if limit is None:
-            limit = self.overestimate * (view.delay_of(job) + job.oracle.time_left(job.num_replicas))
+            limit = self.overestimate * (view.delay_of(job) + _time_left(view, job))
         return max(ceil(limit / 60 - ROUNDING), 1) * 60
 
-    def _request(self, shape: Shape) -> Request:
-        """Return what a job asks of nodes, from its shape."""
+    def _request(self, view: ClusterView, job: JobView) -> Request:
+        """Return what a job asks of nodes.
+
+        A job may ask for one GPU type. A job that allows several types gets nodes of one of them, because a job of the
+        simulator runs on one type at a time. A job on one node that allows all types states none, as in Slurm.
+        """
+        names = usable_types(view, job)
+        shapes = [view.shape_of(job, name) for name in names]
+        if len(view.types) == 1:
+            return self._of_shape(shapes[0])
+        is_on_one_node = all(len(shape.parts) == 1 for shape in shapes)
+        if is_on_one_node and len(set(shapes)) == 1 and len(names) == len(view.types):
+            return self._of_shape(shapes[0])
+        requests = []
+        for name, shape in zip(names, shapes, strict=True):
+            requests.append(self._of_shape(shape)._replace(gpu_type=name))
+        return requests[0] if len(requests) == 1 else Request(alternatives=tuple(requests))
+
+    def _of_shape(self, shape: Shape) -> Request:
+        """Return what a job of a shape asks of nodes."""
         if not shape.parts:
             task = Part(1, shape.gpus_per_task, 1)
             return Request(num_tasks=shape.gpus // shape.gpus_per_task, task=task)
@@ -120,6 +145,20 @@ class JobsOfView:
     def _cpus(self, gpus: int) -> int:
         """Return the CPUs of a job on a node: one for each task."""
         return gpus if self.tasks_by_gpu else 1
+
+
+def usable_types(view: ClusterView, job: JobView) -> list[str]:
+    """Return the GPU types that a job can use, by name, in the order of their first nodes."""
+    if len(view.types) == 1:
+        return list(view.types)
+    return [name for name in view.types if name in job.speeds and name in (job.gpu_types or view.types)]
+
+
+def _time_left(view: ClusterView, job: JobView) -> float:
+    """Return the longest time to completion among the GPU types that a job can use [s]."""
+    if len(view.types) == 1:
+        return job.oracle.time_left(job.num_replicas)
+    return max(job.oracle.on(name).time_left(job.num_replicas) for name in usable_types(view, job))
 
 
 class UseLimits:
