@@ -77,10 +77,15 @@ def _edf_reasons(turns: Sequence[TurnOfJob], num_gpus: int, asked: Sequence[JobI
     """Return the reasons of the jobs in `asked`, from the turns of all jobs on a cluster of `num_gpus` GPUs."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
+    ahead: dict[str, float] = {}  # GPUs of the nearest earlier job that gets some
     for position, (job, gpus, gpus_left) in enumerate(turns, start=1):
+        ahead_of_job = ahead
+        if gpus:
+            ahead = {f"ahead {job.job_id}": gpus}
         if job.job_id not in wanted:
             continue
         numbers: dict[str, float] = {
+            **ahead_of_job,
             "position": position,
             "gpus": gpus,
             "gpus_left": gpus_left,
@@ -431,18 +436,31 @@ class ElasticFlow(Policy):
     ) -> dict[JobId, Reason]:
         """Return the reasons of the jobs in `asked`, which have plans. `late` contains the jobs that will be late."""
         jobs = {job.job_id: job for job in view.jobs}
-        gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
+        counts = {job_id: following(plan, view.time).gpus for job_id, plan in plans.items()}
+        gpus_left = view.num_gpus - sum(counts.values())
+        planned = [job for job in view.jobs if job.job_id in plans]
+        planned.sort(key=lambda job: sort_key(due(job)))
+        positions = {job.job_id: position for position, job in enumerate(planned, start=1)}
+        holders = sorted((job_id for job_id, gpus in counts.items() if gpus), key=lambda job_id: -counts[job_id])
         reasons = {}
         for job_id in asked:
             job = jobs[job_id]
             possible = powers_of_two(job, view.num_gpus)
-            gpus = following(plans[job_id], view.time).gpus
+            gpus = counts[job_id]
             numbers = {
+                "position": float(positions[job_id]),
+                "jobs": float(len(plans)),
                 "gpus": float(gpus),
                 "gpus_left": float(gpus_left),
                 "num_gpus": float(view.num_gpus),
                 "fewest_gpus": float(min(possible, default=fewest_gpus(job))),
             }
+            other_holders = [other for other in holders if other != job_id]
+            for index, other in enumerate(other_holders[:3], start=1):
+                numbers[f"holds_{index} {other}"] = float(counts[other])
+            if len(other_holders) > 3:
+                numbers["more_holders"] = float(len(other_holders) - 3)
+                numbers["more_hold"] = float(sum(counts[other] for other in other_holders[3:]))
             if plans[job_id].end < inf:
                 numbers["planned_end"] = plans[job_id].end
             if job.deadline is not None:

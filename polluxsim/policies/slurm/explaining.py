@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -49,6 +50,9 @@ def reasons(
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
     positions = {job.name: number for number, job in enumerate(passes.queue, start=1)}
+    priorities = {job.name: job.priority for job in passes.queue}
+    # With tiers of partitions, the queue goes by tier first.
+    is_by_priority = all(one.priority >= other.priority for one, other in pairwise(passes.queue))
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     held = held_after(view, [waiting[name] for name in started])
@@ -60,6 +64,8 @@ def reasons(
         numbers: dict[str, float] = {"gpus_needed": waiting[name].num_replicas}
         if name in positions:
             numbers["position"] = positions[name]
+            if is_by_priority:
+                numbers["queue_priority"] = priorities[name]
         if name in started:
             by_job[name] = Reason(STARTED_IN_ORDER if name in by_main else STARTED_BY_BACKFILL, numbers)
             continue

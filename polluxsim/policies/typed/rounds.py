@@ -261,6 +261,8 @@ class RoundsOfShares(Policy):
                 "time_lacked": lacked,
                 "time_ahead": -lacked,
             }
+            shares_on_type = {sort_key(shares.get(turn.gpu_type, 0.0)) for shares in self._time_shares.values()}
+            numbers["equal_shares"] = float(len(shares_on_type) == 1)
         else:
             numbers["shares_due"] = self._reset + self.reset_interval
         if num_types > 1:
