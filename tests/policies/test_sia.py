@@ -203,7 +203,7 @@ def test_a_run_has_reasons_that_name_what_won(tmp_path):
 
 
 def elastic_job(name):
-    return SimpleNamespace(job_id=name, gang_size=None, min_replicas=None, speeds={"t4": 1.0})
+    return SimpleNamespace(job_id=name, gang_size=None, min_replicas=None, max_replicas=2, speeds={"t4": 1.0})
 
 
 def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restart():
@@ -246,7 +246,7 @@ def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
     )
     known = [GpuConfiguration("t4", 1, 1), GpuConfiguration("t4", 1, 2)]
     found = _reason(programme, [elastic_job("a")], known, np.array([-1]), 0)
-    limit = {"most_gpus": 2.0, "gang": 0.0, "fewest_gpus": 1.0, "largest": 2.0}
+    limit = {"most_gpus": 2.0, "gang": 0.0, "fewest_gpus": 1.0, "limit": 2.0, "largest": 2.0}
     numbers = {**limit, "best 2 t4": 1.2, "restart_factor": 0.5}
     assert (found.kind.name, found.numbers) == ("restart-not-worth", numbers)
     words = said_of(found)

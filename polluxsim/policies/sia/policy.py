@@ -399,6 +399,7 @@ def _numbers_of_limit(
         "most_gpus": float(programme.gpus[~np.isnan(costs)].max()),
         "gang": float(job.gang_size is not None),
         "fewest_gpus": float(fewest_gpus(job)),
+        "limit": float(max(job.max_replicas, fewest_gpus(job))),
         "largest": float(programme.gpus[usable].max(initial=0)),
     }
 

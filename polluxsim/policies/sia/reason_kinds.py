@@ -102,10 +102,11 @@ _HAS = "[has?The job has {has:label}, worth {has:.3g}|The job has no GPUs]"
 _WORTH = " A configuration is worth its speed over that of the slowest configuration of the job."
 
 _MOST = (
-    "[most_gpus? (at most {most_gpus:GPU}[gang=1?, the number that it needs|doubles?[most_gpus<largest?, because a job "
-    "starts with its fewest GPUs, {fewest_gpus}, and may then have at most twice as many as it had, up to the limits "
-    "of "
-    "its user and of its batch size|, the most that the nodes offer]])]"
+    "[most_gpus? (at most {most_gpus:GPU}[gang=1?, the number that it needs|most_gpus>=largest?, the most that the "
+    "nodes "
+    "offer|doubles?, because it may now use at most {limit}: a job starts with its fewest GPUs, {fewest_gpus}, and may "
+    "then use at most twice as many as it had, up to the limits of its user and of its batch size|limit?, because its "
+    "user and its batch size allow at most {limit}])]"
 )
 """Part of a sentence: the largest number of GPUs that a job may have, and why."""
 
@@ -119,7 +120,7 @@ _RIVAL = (
 )
 """Sentence on the waiting job that would save most with the GPUs of a job."""
 
-_UNITS = dict.fromkeys(("most_gpus", "fewest_gpus", "largest", "rival_gpus", "rival_type"), "GPUs")
+_UNITS = dict.fromkeys(("most_gpus", "fewest_gpus", "largest", "limit", "rival_gpus", "rival_type"), "GPUs")
 
 BEST_CONFIGURATION = ReasonKind(
     "best-configuration",

@@ -56,6 +56,7 @@ def reasons(
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     held = held_after(view, [waiting[name] for name in started])
+    gpus_left = sum(view.free) - sum(waiting[name].num_replicas for name in started)
     by_job: dict[JobId, Reason] = {}
     for name in asked:
         if name not in waiting:
@@ -78,6 +79,7 @@ def reasons(
         if next_run < inf:
             numbers["next_run"] = next_run
         if positions.get(name, inf) > passes.num_considered:
+            numbers["gpus_left"] = gpus_left
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:
             by_job[name] = Reason(RESOURCES, numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 
-_QUEUE = "queue[queue_priority?, which goes by priority (this job {queue_priority:.6g}), equal ones by submission]"
+_QUEUE = "queue[queue_priority?, which goes by priority (this job {queue_priority:.0f}), equal ones by submission]"
 
 UNITS = {
     **dict.fromkeys(("gpus_needed", "gpus_left"), "GPUs"),
@@ -63,7 +63,8 @@ PRIORITY = ReasonKind(
 NOT_LOOKED_AT = ReasonKind(
     "slurm-next-run",
     "No scheduler of Slurm has looked at the job in this round[; the next one runs at {next_run:clock}]. The job needs "
-    "{gpus_needed:GPU}[ and is number {position} of the queue].",
+    "{gpus_needed:GPU}[ and is number {position} of the queue]. After the starts of this round, [gpus_left=0?no GPU is"
+    "|{gpus_left:GPU} [gpus_left=1?is|are]] free.",
     UNITS,
     "The job waits for the next run of a scheduler.",
     excuses_waiting=waits_for_slurm,
