@@ -232,7 +232,7 @@ def test_elasticflow_keeps_more_deadlines_than_the_rest(seed: int) -> None:
         (
             ElasticEdf(),
             "never",
-            "When its turn comes, 4 GPUs are left, and it gets 4 (its maximum is 4).",
+            "When its turn comes, 4 GPUs are left, and it gets 4 (its maximum now is 4).",
         ),
         (
             ElasticEdf(),

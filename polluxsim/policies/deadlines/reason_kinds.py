@@ -27,7 +27,7 @@ MOST_IT_CAN_USE = ReasonKind(
     f"{PLACE} Each job takes the largest power of two of the GPUs that are left and that it can use, at most its "
     "maximum, so that later jobs may get none. When its turn comes, [gpus_left=0?no GPU is"
     "|{gpus_left:GPU} [gpus_left=1?is|are]] left, and it [gpus=0?needs at least {fewest_gpus}"
-    "|is_power=0?gets {gpus}, because no power of two is among its possible numbers|gets {gpus} (its maximum is "
+    "|is_power=0?gets {gpus}, because no power of two is among its possible numbers|gets {gpus} (its maximum now is "
     "{max_replicas})].[ahead? {ahead:label}, the nearest job ahead of it that gets GPUs, takes {ahead}.]",
     _UNITS,
     "A job gets as many of the GPUs that are left as it can use.",
@@ -57,7 +57,7 @@ PLANNED = ReasonKind(
     "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}"
     "|next_gpus>gpus_left?, and its next larger number would take {next_gpus}"
     "|next_gpus?. The job gets more when the policy plans again, if it then ends earlier"
-    "|, and no larger number would make the job faster].",
+    "|, and no larger number that it may have, of {num_gpus} at most, would make the job faster].",
     {**_UNITS, **dict.fromkeys(("deadline_gpus", "holds_1", "holds_2", "holds_3", "more_hold"), "GPUs")},
     "The plan of an admitted job.",
     excuses_waiting=needs_a_power_of_two,

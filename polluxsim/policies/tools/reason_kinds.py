@@ -114,7 +114,7 @@ RESERVED_TIME = (
 
 ORDER_UNITS = {
     **dict.fromkeys(("attained_service", "queue_threshold", "remaining_service", "expected_service"), "GPU s"),
-    **dict.fromkeys(("remaining_time", "deadline", "time_had", "submitted", "arrived"), "s"),
+    **dict.fromkeys(("remaining_time", "deadline", "time_had", "ahead_had", "submitted", "arrived"), "s"),
     "gittins_index": "1/GPU s",
     "utility_per_gpu": "1/s",
     **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
@@ -188,7 +188,9 @@ GANG_DOES_NOT_FIT = ReasonKind(
     f"{PLACE} It needs {{gpus_needed:GPU}} at once. When its turn comes, {LEFT}{NOT_TOGETHER}"
     "[gpus_up=0?|queue_type?[other_types>0?, and its other types have too few left at its turns there]"
     "|left_type?[gpus_left>0?, and no more of any other type that it can use]]"
-    "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}].",
+    "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}"
+    "[time_share>0?[ahead_share>0?. {first} has had {ahead_had:clock}[equal_shares=1?|, and its share is "
+    "{ahead_share:.3g}]]]].",
     GANG_UNITS,
     "The GPUs that are left do not suffice for the whole job.",
     excuses_waiting=waits_on_another_type,
