@@ -323,7 +323,7 @@ def test_fair_shares_are_used_up_in_proportion_in_the_long_run() -> None:
         (Easy(), "long", "no GPU is left. The nearest jobs ahead of it that get GPUs: short"),
         (Easy(), "other", "because it would delay head, which starts at"),
         (Conservative(), "head", "By plan, runs, whose reservation begins at 0:01:00, releases its GPUs at 0:06:00."),
-        (Conservative(), "short", "The reservation of this job begins now: it gets its 1 GPU."),
+        (Conservative(), "short", "is number 2 of 2. When its turn comes, 1 GPU is free, and it gets the 1 that it"),
         (Multifactor(), "head", "with a multifactor priority of 10000"),
     ],
 )  # fmt: skip

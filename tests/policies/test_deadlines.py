@@ -232,16 +232,20 @@ def test_elasticflow_keeps_more_deadlines_than_the_rest(seed: int) -> None:
         (
             ElasticEdf(),
             "never",
-            "with its deadline at 0:03:20. When its turn comes, 4 GPUs are left, and it gets 4, the",
+            "When its turn comes, 4 GPUs are left, and it gets 4 (its maximum now is 4).",
         ),
-        (ElasticEdf(), "soon", "with its deadline at 0:08:20. When its turn comes, no GPU is left."),
+        (
+            ElasticEdf(),
+            "soon",
+            "no GPU is left, and it needs at least 1. never, the nearest job ahead of it that gets GPUs, takes 4.",
+        ),
         (
             ElasticFlow(),
             "soon",
             "to meet its deadline at 0:08:20, for which it needs at least 2 GPUs from now on.",
         ),
         (ElasticFlow(), "never", "it would be complete at 0:04:20 even alone, after its deadline at 0:03:20"),
-        (ElasticFlow(), "none", "The job has no deadline. The policy spreads GPUs that no deadline needs"),
+        (ElasticFlow(), "none", "this job is number 3 of 3. Each gets the fewest GPUs that meet its deadline"),
         (ElasticFlow(), "crowded", "no plan meets its deadline at 0:04:00 and the deadlines of all admitted jobs."),
     ],
 )

@@ -189,7 +189,11 @@ def test_jsa_lets_no_job_overtake() -> None:
             "a",
             "until 0:21:00. With these GPUs, the job would end at 1.01 times",
         ),
-        (Themis(), "b", "If this job gets GPUs one lease later, it ends at "),
+        (
+            Themis(),
+            "b",
+            "First comes the job that would end latest, in multiples of its fair time, if it got GPUs only one ",
+        ),
         (
             EffectiveScaling(),
             "late",

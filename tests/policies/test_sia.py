@@ -23,11 +23,12 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.goodput import GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
-from polluxsim.policies.contract.view import ClusterView, JobSnapshot
+from polluxsim.policies.contract.view import ClusterView, Decision, JobSnapshot, Reason
 from polluxsim.policies.pollux.one_type import LikeNodes, cut_to_one_type
 from polluxsim.policies.sia.configurations import GpuConfiguration, Matrix, _part_or_whole, configurations, place
 from polluxsim.policies.sia.policy import Programme, Sia, _reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.reason_kinds import AT_LIMIT
 from polluxsim.records.results import ReasonRecord, ReasonText
 from polluxsim.workloads.workload import Job, Workload
 
@@ -190,14 +191,19 @@ def test_a_run_has_reasons_that_name_what_won(tmp_path):
     used = {CLUSTER.node_types[node].name for record in run.result.allocation_records for node in record.nodes}
     assert used == {"t4", "a100-40"}
     said = [sentence(record, run.result.reason_texts) for record in run.result.reason_records]
-    assert any("would be worth" in words and "saves least per GPU" in words for words in said)
+    assert any("it would lower the sum of" in words and "lowers it least per GPU" in words for words in said)
     assert not any("gives the reason" in words for words in said)
     for record in run.result.reason_records:
         figures = dict(record.numbers)
         is_better = record.kind in ("lost-configuration", "restart-not-worth")
         assert is_better == any(name.startswith("best ") for name in figures)
         assert figures.get("saving", 1.0) > 0.0
+        assert "doubles" in figures or record.kind == "no-configuration"
     assert all(record.gap is None or -1e-9 <= record.gap <= 1e-3 for record in run.result.round_records)
+
+
+def elastic_job(name):
+    return SimpleNamespace(job_id=name, gang_size=None, min_replicas=None, max_replicas=2, speeds={"t4": 1.0})
 
 
 def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restart():
@@ -207,13 +213,13 @@ def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restar
     programme = Programme(
         worths * factors, gpus, np.zeros(4, int), np.array([5]), none, power=-0.5, waiting_cost=1.1, factors=factors
     )
-    jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
+    jobs = [elastic_job("a"), elastic_job("b")]
     known = [GpuConfiguration("t4", 1, int(each)) for each in gpus]
     found = _reason(programme, jobs, known, np.array([-1, 3]), 0)  # job b has 3 of the 5 GPUs
     assert (found.kind.name, found.others) == ("lost-configuration", ("b",))
     assert found.numbers["idle 2 t4"] == pytest.approx(1.3)
     words = said_of(found)
-    assert "The job has no GPUs. 4 t4 would be worth 1.25" in words
+    assert "The job has no GPUs. With 4 t4, worth 1.25, it would lower the sum" in words
     assert "2 t4 would fit on idle GPUs and be worth 1.3, but a restart would leave only 0.50 of that" in words
 
 
@@ -224,12 +230,12 @@ def test_the_reason_of_a_running_job_names_the_worth_of_idle_gpus_after_a_restar
         worths * factors, gpus, np.zeros(3, int), np.array([5]), kept, power=-0.5, waiting_cost=1.1, factors=factors
     )
     known = [GpuConfiguration("t4", 1, int(each)) for each in gpus]
-    jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
+    jobs = [elastic_job("a"), elastic_job("b")]
     found = _reason(programme, jobs, known, np.array([0, 1]), 0)  # job a has 1 of the 5 GPUs, job b has 2
     assert (found.kind.name, found.others) == ("lost-configuration", ("b",))
     assert (found.numbers["idle 2 t4"], found.numbers["restart_factor"]) == (pytest.approx(1.4), 0.5)
     words = said_of(found)
-    assert "a restart would leave only 0.50 of that, which saves no more" in words
+    assert "a restart would leave only 0.50 of that, which lowers the sum no more than what the job has" in words
 
 
 def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
@@ -239,11 +245,12 @@ def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
         worths * factors, np.array([1, 2]), zero, np.array([4]), zero[:1] - 1, -0.5, 1.1, factors=factors
     )
     known = [GpuConfiguration("t4", 1, 1), GpuConfiguration("t4", 1, 2)]
-    found = _reason(programme, [SimpleNamespace(job_id="a")], known, np.array([-1]), 0)
-    numbers = {"most_gpus": 2.0, "best 2 t4": 1.2, "restart_factor": 0.5}
+    found = _reason(programme, [elastic_job("a")], known, np.array([-1]), 0)
+    limit = {"most_gpus": 2.0, "gang": 0.0, "fewest_gpus": 1.0, "limit": 2.0, "largest": 2.0}
+    numbers = {**limit, "best 2 t4": 1.2, "restart_factor": 0.5}
     assert (found.kind.name, found.numbers) == ("restart-not-worth", numbers)
     words = said_of(found)
-    assert "The job has no GPUs. 2 t4 would be worth 1.2 times, but the restart would leave only 0.50 of that." in words
+    assert "The job has no GPUs. 2 t4 would be worth 1.2, but the restart would leave only 0.50 of that." in words
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 8), min_size=1, max_size=4))
@@ -259,10 +266,34 @@ def test_pollux_on_several_types_leaves_what_nobody_changed_and_cuts_what_mixes(
     (like,) = nodes.parts(shown).values()
     owners = nodes.owners
     assert like.gpus_per_node == (4,) * 6
-    assert cut_to_one_type(shown, {job.job_id: job.placement for job in like.jobs}, owners) == held
+    assert cut_to_one_type(shown, {job.job_id: job.placement for job in like.jobs}, owners).placements == held
     mixed = {"j0": ((0, 2), (2, 2), (3, 1)), "j1": ((1, 2), (4, 2))} if len(jobs) > 1 else {}
     cut = {"j0": ((2, 3),), "j1": ((3, 2),)} if mixed else {}
-    assert cut_to_one_type(shown, mixed, owners) == cut
+    assert cut_to_one_type(shown, mixed, owners).placements == cut
+
+
+def test_pollux_says_what_the_search_gave_and_what_is_left_of_it_on_one_type():
+    """The search divides 4 + 4 GPUs among jobs that need 5 or 1, so it gives both types to one job."""
+    cluster = Cluster.of_groups([[1, 4, "t4"], [1, 4, "a100-40"]])
+    jobs = tuple(
+        JobSnapshot(name, 0.0, 1, 1, (), 0.0, 0, 8, None, None, speeds={"t4": 1.0, "a100-40": 2.0}, min_replicas=least)
+        for name, least in (("a", 5), ("b", None), ("c", 3), ("d", 4))
+    )
+    shown = replace(view(cluster), jobs=jobs)
+    nodes = LikeNodes()
+    nodes.parts(shown)
+    searched = {"a": ((0, 2), (1, 3)), "b": ((0, 1), (1, 1)), "c": (), "d": ()}
+    reason = Reason(AT_LIMIT, {})
+    decision = Decision(searched, fitness=0.5, explain=lambda asked: dict.fromkeys(asked, reason))
+    merged = nodes.merge(shown, {"like nodes": decision})
+    assert merged.allocation == {"a": (), "b": ((1, 1),), "c": ((1, 3),), "d": ((0, 4),)}
+    said = {job_id: said_of(found) for job_id, found in merged.explain("abcd").items()}
+    assert "with a fitness of 0.5, this job has 5 GPUs: 2 of type t4 and 3 of type a100-40. A job runs" in said["a"]
+    assert said["a"].endswith(
+        "At its turn, at most 4 GPUs of one type that it may use are left. It needs at least 5, so it waits."
+    )
+    assert "so it gets the 1 GPU of type a100-40. Of the types that it may use" in said["b"]
+    assert "number 2 of 3. 3 GPUs are left of type a100-40, its fastest type with enough of them, and" in said["c"]
 
 
 def test_pollux_runs_on_several_types():

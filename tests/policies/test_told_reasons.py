@@ -84,7 +84,7 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
     assert (
         said["f", 60.0]
         == "Only 1 GPU is left for the job. It needs at least 2, so it waits. The policy first gives each job its "
-        "smallest number, in order of submission. The nearest jobs ahead that get theirs: b and a."
+        "fewest GPUs, in order of submission. The nearest jobs ahead that get theirs: b and a."
     )
 
 
@@ -203,7 +203,8 @@ def test_a_job_with_gpus_is_compared_with_the_best_waiting_job() -> None:
     assert "Its utility for each GPU is 1.36 per hour." in said
     assert "Of the waiting jobs, b has the largest utility for each GPU, 0.366 per hour, and needs 4 GPUs." in said
     said = told(Sia(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
-    assert "This job lowers it by 0.10. Of the waiting jobs, b would lower it most, by 0.10 with 4 GPUs" in said
+    assert "This job lowers the sum of the costs of all jobs, which the policy minimises, by 0.10." in said
+    assert "Of the waiting jobs, b would lower it most, by 0.10 with 4 GPUs" in said
 
 
 def test_a_job_that_awaits_its_turn_is_compared_with_the_jobs_ahead() -> None:

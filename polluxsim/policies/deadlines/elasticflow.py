@@ -28,11 +28,11 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.deadlines.buddies import buddies
+from polluxsim.policies.deadlines.explaining import numbers_of_demand, numbers_of_holders, why_not
 from polluxsim.policies.deadlines.plans import Demand, GpuPlan, Schedule, best_plan, capped_plan, following
-from polluxsim.policies.deadlines.reason_kinds import MOST_IT_CAN_USE, NOT_ADMITTED, PLANNED, PLANNED_LATE
+from polluxsim.policies.deadlines.reason_kinds import MOST_IT_CAN_USE, PLANNED, PLANNED_LATE
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, fewest_gpus, limits, powers_of_two
-from polluxsim.policies.tools.timetable import Timetable
 from polluxsim.workloads.job import Job
 
 
@@ -77,10 +77,15 @@ def _edf_reasons(turns: Sequence[TurnOfJob], num_gpus: int, asked: Sequence[JobI
     """Return the reasons of the jobs in `asked`, from the turns of all jobs on a cluster of `num_gpus` GPUs."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
+    ahead: dict[str, float] = {}  # GPUs of the nearest earlier job that gets some
     for position, (job, gpus, gpus_left) in enumerate(turns, start=1):
+        ahead_of_job = ahead
+        if gpus:
+            ahead = {f"ahead {job.job_id}": gpus}
         if job.job_id not in wanted:
             continue
         numbers: dict[str, float] = {
+            **ahead_of_job,
             "position": position,
             "gpus": gpus,
             "gpus_left": gpus_left,
@@ -252,7 +257,7 @@ class ElasticFlow(Policy):
             best = best_plan(demand, candidates)
             # An admitted job has a promise and stays, although it will be late. A new job has none yet.
             if not demand.is_met_by(best) and job in view.changes.arrived:
-                rejected[job.job_id] = _why_not(view, demand)
+                rejected[job.job_id] = why_not(view, demand)
                 changes = True
                 continue
             schedule.add(job.job_id, best)
@@ -322,7 +327,7 @@ class ElasticFlow(Policy):
             if with_group is None:
                 for job_id, demand in group.items():
                     other_jobs = [other for other in group if other != job_id]
-                    rejected[job_id] = _why_not(view, demand, other_jobs)
+                    rejected[job_id] = why_not(view, demand, other_jobs)
             else:
                 schedule = with_group
                 demands = demands | group
@@ -431,18 +436,25 @@ class ElasticFlow(Policy):
     ) -> dict[JobId, Reason]:
         """Return the reasons of the jobs in `asked`, which have plans. `late` contains the jobs that will be late."""
         jobs = {job.job_id: job for job in view.jobs}
-        gpus_left = view.num_gpus - sum(following(plan, view.time).gpus for plan in plans.values())
+        counts = {job_id: following(plan, view.time).gpus for job_id, plan in plans.items()}
+        gpus_left = view.num_gpus - sum(counts.values())
+        planned = [job for job in view.jobs if job.job_id in plans]
+        planned.sort(key=lambda job: sort_key(due(job)))
+        positions = {job.job_id: position for position, job in enumerate(planned, start=1)}
         reasons = {}
         for job_id in asked:
             job = jobs[job_id]
             possible = powers_of_two(job, view.num_gpus)
-            gpus = following(plans[job_id], view.time).gpus
+            gpus = counts[job_id]
             numbers = {
+                "position": float(positions[job_id]),
+                "jobs": float(len(plans)),
                 "gpus": float(gpus),
                 "gpus_left": float(gpus_left),
                 "num_gpus": float(view.num_gpus),
                 "fewest_gpus": float(min(possible, default=fewest_gpus(job))),
             }
+            numbers |= numbers_of_holders(counts, job_id)
             if plans[job_id].end < inf:
                 numbers["planned_end"] = plans[job_id].end
             if job.deadline is not None:
@@ -451,42 +463,11 @@ class ElasticFlow(Policy):
                 reasons[job_id] = Reason(PLANNED_LATE, numbers)
             else:
                 demand = self._demand(view, job)
-                reasons[job_id] = Reason(PLANNED, numbers | _numbers_of_demand(view, demand, gpus))
+                reasons[job_id] = Reason(PLANNED, numbers | numbers_of_demand(view, demand, gpus))
         return reasons
-
-
-def _numbers_of_demand(view: ClusterView, demand: Demand, gpus: int) -> dict[str, float]:
-    """Return the fewest GPUs that meet a deadline alone from now on, and the GPUs to the next larger number.
-
-    A number that does not exist is left out. The template of the sentence then leaves out its part.
-    """
-    numbers: dict[str, float] = {}
-    if demand.deadline < inf:
-        empty_cluster = Timetable(view.time, view.num_gpus)
-        for cap in demand.times:
-            if demand.is_met_by(capped_plan(demand, empty_cluster, cap)):
-                numbers["deadline_gpus"] = float(cap)
-                break
-    larger = [count for count in demand.times if count > gpus]
-    if larger:
-        numbers["next_gpus"] = float(larger[0] - gpus)
-    return numbers
 
 
 def _moves(job: JobView, placement: Placement) -> bool:
     """Return whether a job keeps its number of GPUs but moves to other GPUs."""
     keeps_count = num_replicas(job.placement) == num_replicas(placement)
     return keeps_count and set(job.placement) != set(placement)
-
-
-def _why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> Reason:
-    """Return why a job is not admitted. `group` contains the jobs that are admitted only together with it.
-
-    The planned end is that of the job alone on the GPUs that are up. It is left out if these are too few.
-    """
-    numbers = {"deadline": demand.deadline}
-    empty_cluster = Timetable(view.time, view.num_gpus)
-    fastest = capped_plan(demand, empty_cluster, max(demand.times, default=0))
-    if fastest.end < inf:
-        numbers["planned_end"] = fastest.end
-    return Reason(NOT_ADMITTED, numbers, tuple(group))

@@ -24,10 +24,11 @@ _UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
 
 MOST_IT_CAN_USE = ReasonKind(
     "most-it-can-use",
-    f"{PLACE} When its turn comes, [gpus_left=0?no GPU is left"
-    "|{gpus_left:GPU} [gpus_left=1?is|are] left, and it [gpus=0?needs at least {fewest_gpus}"
-    "|is_power=0?gets {gpus}, the most that it can use|gets {gpus}, the largest power of two that it can use (at most "
-    "{max_replicas})]].",
+    f"{PLACE} Each job takes the largest power of two of the GPUs that are left and that it can use, at most its "
+    "maximum, so that later jobs may get none. When its turn comes, [gpus_left=0?no GPU is"
+    "|{gpus_left:GPU} [gpus_left=1?is|are]] left, and it [gpus=0?needs at least {fewest_gpus}"
+    "|is_power=0?gets {gpus}, because no power of two is among its possible numbers|gets {gpus} (its maximum now is "
+    "{max_replicas})].[ahead? {ahead:label}, the nearest job ahead of it that gets GPUs, takes {ahead}.]",
     _UNITS,
     "A job gets as many of the GPUs that are left as it can use.",
     excuses_waiting=has_no_more_in_its_pool,
@@ -45,15 +46,19 @@ NOT_ADMITTED = ReasonKind(
 PLANNED = ReasonKind(
     "planned",
     "[deadline?The policy admitted the job to meet its deadline at {deadline:clock}[deadline_gpus?, for which it needs "
-    "at least {deadline_gpus:GPU} from now on]|The job has no deadline]. The policy spreads GPUs that no deadline "
-    "needs, in powers of two, where they cost least extra GPU time. "
+    "at least {deadline_gpus:GPU} from now on]|The job has no deadline]. The policy plans jobs in order of deadline, "
+    "those without one last, equal ones in order of submission; this job is number {position} of {jobs}. Each gets the "
+    "fewest GPUs that meet its deadline, or its fewest without one. GPUs that are left go in powers of two first to "
+    "jobs without GPUs, then where they cost least extra GPU time. "
     "[planned_end?By its plan, the job [gpus=0?waits|has {gpus:GPU}] now and is complete at {planned_end:clock}."
-    "|It waits until the plans of other jobs leave GPUs.] Beside all plans, [gpus_left=0?no GPU|{gpus_left:GPU}] of "
+    "|It waits until the plans of other jobs leave GPUs.][holds_1? By their plans, other jobs have these numbers of "
+    "GPUs now: {holds_1:label} {holds_1}[holds_2?, {holds_2:label} {holds_2}][holds_3?, {holds_3:label} {holds_3}]"
+    "[more_holders?, {more_holders:more job} {more_hold}].] Beside all plans, [gpus_left=0?no GPU|{gpus_left:GPU}] of "
     "{num_gpus} [gpus_left>1?are|is] free now[gpus=0?, and the job needs at least {fewest_gpus}"
     "|next_gpus>gpus_left?, and its next larger number would take {next_gpus}"
     "|next_gpus?. The job gets more when the policy plans again, if it then ends earlier"
-    "|, and no larger number would make the job faster].",
-    {**_UNITS, "deadline_gpus": "GPUs"},
+    "|, and no larger number that it may have, of {num_gpus} at most, would make the job faster].",
+    {**_UNITS, **dict.fromkeys(("deadline_gpus", "holds_1", "holds_2", "holds_3", "more_hold"), "GPUs")},
     "The plan of an admitted job.",
     excuses_waiting=needs_a_power_of_two,
     promises_deadline=True,

@@ -94,6 +94,7 @@ def reasons_by_speedup(
         elif job_id in wanted and is_behind_head and head is not None:
             numbers = {
                 "position": position,
+                "arrived": job.submit_time,
                 "gpus_needed": min(counts_of(job, view.num_gpus), default=fewest_gpus(job)),
                 "gpus_left": head.gpus_left,
                 "head_gpus_needed": head.fewest_gpus,

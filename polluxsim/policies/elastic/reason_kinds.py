@@ -15,15 +15,17 @@ PROPORTIONAL_SHARE = ReasonKind(
     "request, of equal ones to the first submitted. In its turn, a job gets one GPU more, or at once all GPUs without "
     "which it cannot run. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
     "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
-    "|, the most that it may have now].",
-    {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end"), "GPUs")},
+    "|, the most that it may have now].[has_1? Of the other jobs, these have most GPUs: {has_1:label} {has_1}"
+    "[has_2?, {has_2:label} {has_2}][has_3?, {has_3:label} {has_3}].]",
+    {**ELASTIC_UNITS, **dict.fromkeys(("fair_share", "demand", "left_at_end", "has_1", "has_2", "has_3"), "GPUs")},
     "A job gets GPUs in proportion to its request.",
 )
 GAIN_TOO_SMALL = ReasonKind(
     "gain-too-small",
     "[others?The policy gives each next GPU to the job that saves most time by it. "
     "[steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
-    f"|{ALL_TAKEN} by the smallest numbers of the jobs. ]"
+    "|The policy first gives each job its fewest GPUs, in order of submission. This job has its fewest, {gpus}, and "
+    "together these numbers take [num_gpus=1?the only GPU that is up|all {num_gpus:GPU} that are up]. ]"
     "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
     "|One GPU more would save this job {next_gain:clock}.]"
     "[weight<1? These times count {weight:.3g} times, because the job has logged too few losses.]"
@@ -41,7 +43,7 @@ WON_AGAINST = ReasonKind(
     "|; with {next_gpus} more, in {next_time:clock}[speed_gain?, {speed_gain:%} faster|time_saved?, "
     "{time_saved:%} less]]|. It may not have more now]."
     "[next_gpus>gpus_left? [gpus_left=0?No GPU of {num_gpus} is|{gpus_left} of {num_gpus:GPU} [gpus_left=1?is|are]] "
-    "left."
+    "left[gpus=0?, so it waits]."
     "[ The last [winner_gpus=1?one|{winner_gpus}] went to {first}, which would end in {winner_time:clock} with "
     "[winner_gpus=1?it|them][ instead of {winner_before:clock}[winner_speed_gain?, {winner_speed_gain:%} faster"
     "|winner_time_saved?, {winner_time_saved:%} less]]."
@@ -55,8 +57,8 @@ WON_AGAINST = ReasonKind(
 )
 LARGEST_SUM = ReasonKind(
     "largest-sum",
-    "Each job has at least its fewest GPUs. The policy gives out the rest of {num_gpus:GPU} so that the sum of the "
-    "speedups, each over the fewest GPUs of the job, is largest. "
+    "The policy first gives jobs their fewest GPUs, in order of submission. What is left of the {num_gpus:GPU} goes to "
+    "these jobs so that the sum of their speedups, each over the fewest GPUs of the job, is largest. "
     "[most_gpus=fewest_gpus?This job has {gpus:GPU}, the fewest and the most that it may have now"
     "|gpus=fewest_gpus?This job has its fewest, {gpus:GPU}, so its speedup is 1"
     "|gpus=most_gpus?This job has {gpus:GPU}, the most that it may have now. On its fewest, {fewest_gpus}, it would be "
@@ -70,14 +72,15 @@ LARGEST_SUM = ReasonKind(
 )
 LOSS_REDUCTION = ReasonKind(
     "loss-reduction",
-    "After the smallest number of each job, the policy gives each next GPU to the job whose loss it lowers most until "
+    "After the fewest GPUs of each job, the policy gives each next GPU to the job whose loss it lowers most until "
     "the next decision. It measures each loss in the largest fall of the job in one epoch. "
-    "[reduction?The loss of this job is expected to fall by {reduction:.2g} with {gpus:GPU}"
+    "[reduction?The loss of this job is expected to fall by {reduction:.2g} times that with its {gpus:GPU}"
     "[gpus>=max_replicas?, the most that it may have now|reduction_more<=0?, and by no more with one GPU more"
     "|, and by {reduction_more:.2g} more with one GPU more][assumed? (assumed, because it has logged too few losses)]."
-    "|The speed of this job is not known yet, so it gets {gpus:GPU}, its smallest number.]"
-    f"[gpus_left=0? {ALL_TAKEN}[. The last one went to {{first}}, and lowers its loss by {{winning_gain:.2g}}"
-    "|, by the smallest numbers]"
+    "|The speed of this job is not known yet, so it gets {gpus:GPU}, its fewest.]"
+    f"[gpus_left=0? [others?{ALL_TAKEN}. The last one went to {{first}}, and lowers its loss by {{winning_gain:.2g}}"
+    "|The fewest GPUs of the jobs, in order of submission, take [num_gpus=1?the only GPU that is up|all {num_gpus:GPU} "
+    "that are up]]"
     "| Of {num_gpus:GPU}, {gpus_left} [gpus_left=1?stays|stay] idle, because a further one lowers no loss].",
     dict.fromkeys(("gpus", "max_replicas", "gpus_left", "num_gpus"), "GPUs"),
     "The expected fall of the loss of a job on its GPUs.",
@@ -92,7 +95,9 @@ def is_behind_first_job(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 BEHIND_ONLY_JOB = ReasonKind(
     "behind-only-job",
-    "The policy runs one job at a time, in order of submission. Now it runs {first}.",
+    "The policy runs one job at a time, in order of submission, on as many GPUs as this one job can use. Now it runs "
+    "{first}, "
+    "submitted before this job, so this job waits, also beside free GPUs.",
     meaning="A job waits for the first job.",
     excuses_waiting=is_behind_first_job,
 )

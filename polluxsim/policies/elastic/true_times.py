@@ -91,6 +91,7 @@ def _reasons_for_parts(
     """
     wanted = set(asked)
     demand = view.demand
+    holders = sorted((job_id for job_id, gpus in counts.items() if gpus), key=lambda job_id: -counts[job_id])
     reasons: dict[JobId, Reason] = {}
     for job in view.jobs:
         if job.job_id not in wanted:
@@ -107,6 +108,9 @@ def _reasons_for_parts(
             next_count = min(count for count in counts_of(job, view.num_gpus) if count > gpus)
             numbers["next_gpus"] = next_count - gpus
             numbers["left_at_end"] = left_at_end[job.job_id]
+        other_holders = [other for other in holders[:4] if other != job.job_id]
+        for index, other in enumerate(other_holders[:3], start=1):
+            numbers[f"has_{index} {other}"] = counts[other]
         reasons[job.job_id] = Reason(PROPORTIONAL_SHARE, numbers)
     return reasons
 

@@ -18,13 +18,24 @@ from polluxsim.policies.tools.reason_kinds import AT_LIMIT, ELASTIC_UNITS, NO_GA
 ROUNDING = 1e-9  # gains below this share do not count
 
 
+_TYPES = (
+    "[types?[types>1? The search takes the GPUs of all types as alike.[left_after_cut>0? Then the policy took the GPUs "
+    "of further types from each job, which leaves {left_after_cut:GPU} free.]]]"
+)
+"""Sentences on a cluster of several GPU types."""
+
 RESTART_PENALTY = ReasonKind(
     "restart-penalty",
-    "[gpus=0?[gpus_free=0?No GPU is left for the job|{gpus_free:GPU} [gpus_free=1?is|are] free, but the nodes or the "
-    "limits do not let the job have [gpus_free=1?it|them]]. A GPU now would be worth nothing to it. Its restart factor "
-    "is 0, because its age [num_restarts=0?is {age:clock}|of {age:clock} is no more than the delay of "
-    "{restart_delay:clock} for each of its {num_restarts:restart}]. Such jobs only get GPUs that the others leave, "
-    "first those with the least GPU time so far, then the first submitted."
+    "[gpus=0?[gpus_free=0?No GPU is left, and the job needs at least {fewest_gpus}"
+    "|gpus_free<fewest_gpus?{gpus_free:GPU} [gpus_free=1?is|are] left, and the job needs at least {fewest_gpus}"
+    "|gpus_before>0?{gpus_free:GPU} [gpus_free=1?is|are] left, but the policy gives such a job no other GPUs in the "
+    "round in which it loses its own"
+    "|{gpus_free:GPU} [gpus_free=1?is|are] left, at most {node_gpus_left} on one node. The job needs at least "
+    "{fewest_gpus}, and only one job that is spread over nodes may be on a node], so it waits. The search gains "
+    "nothing by a GPU for this job now, because its restart factor is 0: its "
+    "age [num_restarts=0?is {age:clock}|of {age:clock} is no more than the delay of "
+    "{restart_delay:clock} for each of its {num_restarts:restart}]. Such jobs get only GPUs that the others leave, "
+    "first those with the least GPU time so far (this job {gpu_time:hours} GPU-hours), then the first submitted."
     f"|{SPEEDUPS} A restart for one GPU more is not worth it: the "
     "larger speedup times the restart factor is {worth_more:.2f}, no more than the present {worth:.2f}.]",
     ELASTIC_UNITS,
@@ -32,19 +43,23 @@ RESTART_PENALTY = ReasonKind(
 )
 CLUSTER_FULL = ReasonKind(
     "cluster-full",
-    f"{SPEEDUPS} All GPUs are taken, and {{jobs:job}} [jobs=1?competes|compete] for them."
+    f"The job [gpus=0?waits|has {{gpus:GPU}}]. {SPEEDUPS} In the search, all GPUs are taken, and {{jobs:job}} "
+    "[jobs=1?competes|compete] for them."
     "[weight? The term of this job counts {weight:.3g} times in the fitness, by its rank in remaining time.]"
     "[ {first} would lose least by giving up a GPU. Giving it to this job would "
-    "[fitness_exchange>fitness?raise the fitness from {fitness:.5g} to {fitness_exchange:.5g}, but the nodes or the "
-    "search did not allow it|fitness_exchange<fitness?lower the fitness from {fitness:.5g} to {fitness_exchange:.5g}"
-    "|leave the fitness at {fitness:.5g}].]",
+    "[fitness_exchange>fitness?raise the fitness, which the policy maximises, from {fitness:.5g} to "
+    "{fitness_exchange:.5g}, but the nodes or the search did not allow it"
+    "|fitness_exchange<fitness?lower the fitness, which the policy maximises, from {fitness:.5g} to "
+    "{fitness_exchange:.5g}"
+    f"|leave the fitness, which the policy maximises, at {{fitness:.5g}}].]{_TYPES}",
     ELASTIC_UNITS,
     "All GPUs are taken. The reason names the job that would lose least by giving up a GPU.",
 )
 GPUS_LEFT = ReasonKind(
     "gpus-left",
     f"{SPEEDUPS} One GPU more would be worth {{worth_more:.2f}}, and {{gpus_free:GPU}} [gpus_free=1?is|are] free. The "
-    "search did not use [gpus_free=1?it|them], or a node already has a job that is spread over nodes.",
+    "search did not use [gpus_free=1?it|them], or a node already has a job that is spread over nodes."
+    f"{_TYPES}",
     ELASTIC_UNITS,
     "Another GPU is free and would pay, but the search did not find it, or the nodes do not allow it.",
 )
@@ -102,6 +117,7 @@ class Explanation:
             "gpus_free": self._num_gpus - int(self._gpus.sum()),
             "jobs": len(problem.job_ids),
             "num_gpus": self._num_gpus,
+            "fewest_gpus": int(problem.fewest[row]),
             "restart_factor": factor,
             "speedup": self._scale * now,
             "worth": self._scale * now * (factor if self._changed[row] else 1.0),
@@ -128,11 +144,13 @@ class Explanation:
         return fewer if fewer >= self._problem.fewest[row] else 0
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
+        problem = self._problem
         if "speedup_more" not in numbers:
             return Reason(AT_LIMIT, numbers) if numbers["gpus"] else self._waits_for_minimum(row, numbers)
         if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
             return Reason(NO_GAIN, numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
+            numbers["node_gpus_left"] = int((problem.gpus_per_node - self._answer.allocation.sum(axis=0)).max())
             return Reason(RESTART_PENALTY, {**numbers, **self._numbers_of_age(row)})
         if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
             return self._waits_for_minimum(row, numbers)
@@ -155,6 +173,7 @@ class Explanation:
         job = self._jobs[self._problem.job_ids[row]]
         return {
             "age": self._view.time - job.submit_time,
+            "gpu_time": job.attained_service,
             "num_restarts": job.num_restarts,
             "restart_delay": self._view.delay_of(job),
         }

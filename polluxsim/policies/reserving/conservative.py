@@ -255,17 +255,17 @@ def _reasons(
     for placement in started.values():
         free.take(placement)
     gpus_left = free.total
-    reasons = {}
+    reasons = _reasons_of_started(view, started, asked)
     for job_id in asked:
-        if job_id in started:
-            gpus_needed = num_replicas(started[job_id])
-            reasons[job_id] = Reason(STARTS_NOW, {"gpus_needed": gpus_needed, "gpus_left": gpus_left})
-        elif job_id in stopped:
+        if job_id in reasons:
+            continue
+        if job_id in stopped:
             reasons[job_id] = stopped[job_id].reason(stopped_jobs[job_id])
         elif job_id in reserved:
             start = reserved[job_id].start
             job = reserved[job_id].job
             numbers: dict[str, float] = {
+                "submitted": job.submit_time,
                 "gpus_needed": job.num_replicas,
                 "gpus_left": gpus_left,
                 **node_numbers(view.shape_of(job), free.gpus),
@@ -285,4 +285,29 @@ def _reasons(
             reasons[job_id] = Reason(STARTS_BY, numbers, (maker,))
         else:
             reasons[job_id] = Reason(RUNS_ON, {})
+    return reasons
+
+
+def _reasons_of_started(
+    view: ClusterView, started: Mapping[JobId, Placement], asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the reasons of the jobs in `asked` that start now. `started` is in the order of the starts."""
+    asked_starts = {job_id for job_id in asked if job_id in started}
+    reasons: dict[JobId, Reason] = {}
+    if not asked_starts:
+        return reasons
+    submit_times = {job.job_id: job.submit_time for job in view.waiting if job.job_id in asked_starts}
+    gpus_left = sum(view.free)
+    for position, (job_id, placement) in enumerate(started.items(), start=1):
+        gpus = num_replicas(placement)
+        if job_id in asked_starts:
+            numbers = {
+                "submitted": submit_times[job_id],
+                "position": position,
+                "starters": len(started),
+                "gpus_at_turn": gpus_left,
+                "gpus_needed": gpus,
+            }
+            reasons[job_id] = Reason(STARTS_NOW, numbers)
+        gpus_left -= gpus
     return reasons

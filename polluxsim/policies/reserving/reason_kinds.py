@@ -56,10 +56,19 @@ def has_reservation(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     return reason.numbers.get("reserved_time", inf) > seen.time
 
 
+_RESERVES = (
+    "The policy reserves GPUs for each job in order of submission, at the earliest time that delays no reservation "
+    "made "
+    "before. If plans fail, it reserves anew, in the order of the old reservations."
+)
+
 STARTS_NOW = ReasonKind(
     "starts-now",
-    "The policy reserves GPUs for every job. The reservation of this job begins now: it gets its {gpus_needed:GPU}.",
-    RESERVING_UNITS,
+    f"{_RESERVES} Reservations that begin now start in order of submission: this job, submitted at "
+    f"{{submitted:clock}}, "
+    "is number {position} of {starters}. When its turn comes, {gpus_at_turn:GPU} [gpus_at_turn=1?is|are] free, and it "
+    "gets the {gpus_needed} that it needs.",
+    {**RESERVING_UNITS, "gpus_at_turn": "GPUs", "starters": "jobs"},
     "The reservation of a job begins.",
 )
 _NOT_NOW = (
@@ -69,8 +78,8 @@ _NOT_NOW = (
 
 STARTS_BY = ReasonKind(
     "starts-by",
-    "The policy reserves GPUs for each job at the earliest time that delays no other reservation. This job needs "
-    f"{{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. [others?By plan, {{first}}[, whose reservation begins at "
+    f"{_RESERVES} This job, submitted at {{submitted:clock}}, needs {{gpus_needed:GPU}}, and {LEFT}{_NOT_NOW}. "
+    f"[others?By plan, {{first}}[, whose reservation begins at "
     "{first_start:clock},] releases its GPUs at {reserved_time:clock}. Then enough GPUs are free, so this job "
     f"starts then at the latest|{RESERVED_TIME}].",
     {**RESERVING_UNITS, "first_start": "s"},

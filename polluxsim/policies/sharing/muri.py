@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.instants import sort_key
+from polluxsim.common.phrases import listed
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
@@ -64,15 +65,24 @@ IN_PACK = ReasonKind(
 PACK_WAITS = ReasonKind(
     "pack-waits",
     f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. [gpus_up=0?{_NONE_UP}"
-    f"|After the packs ahead of it, {LEFT}.]",
-    _UNITS,
+    f"|After the packs ahead of it, {LEFT}."
+    "[others?|stages_known=0? It shares GPUs with no job, because its stages are unknown"
+    "|pack_step? It does not share GPUs with {apart:label}, because a step of each would together take {pack_step:.3g} "
+    "s, and one after the other {apart:.3g} s"
+    "|equal_jobs=0? It could share GPUs only with a job that also needs {gpus_needed}, and there is none among the "
+    "first "
+    "jobs that fill the cluster"
+    "|equal_jobs? The policy merges jobs that need equally many GPUs, those first that together use their nodes most "
+    "fully, and none of the {equal_jobs:other job} that need {gpus_needed} is left for it]"
+    "[others?|stages_known?.]]",
+    {**_UNITS, **dict.fromkeys(("pack_step", "apart"), "s")},
     "A pack does not fit on the GPUs that are left.",
 )
 BEYOND_PACKS = ReasonKind(
     "beyond-packs",
     f"{PLACE} [gpus_up=0?It needs {{gpus_needed:GPU}}. {_NONE_UP}"
     "|The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
-    "sharing their GPUs, if their stages are known[stages_known=0? (those of this job are not)]. "
+    "sharing their GPUs, but a job whose stages are unknown[stages_known=0?, like this one,] counts alone. "
     f"After the jobs ahead of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it "
     "waits.]",
     _UNITS,
@@ -156,10 +166,12 @@ class Muri(AtEvents):
         num_gpus = {name: view.gpus_of(name) for name in view.types}
         candidates, left_at_turn = _candidates(view, order, num_gpus)
         packs: list[Pack] = []
+        fell_apart: dict[JobId, Pack] = {}
         for name, candidates_of_type in candidates.items():
             for pack in _merged(candidates_of_type, num_gpus[name]):
                 if self.falls_apart and pack.is_slower_than_in_turn:
                     packs.extend(pack.singles())
+                    fell_apart |= dict.fromkeys((job.job_id for job in pack.jobs), pack)
                 else:
                     packs.append(pack)
         gpus_left = dict(num_gpus)
@@ -193,6 +205,7 @@ class Muri(AtEvents):
                     "gpus_needed": job.num_replicas,
                     "gpus_left": gpus_left_at_turn,
                 }
+                numbers |= _numbers_of_sharing(job, fell_apart.get(job_id), candidates)
                 if not any(num_gpus[name] for name in job.speeds):
                     numbers["gpus_up"] = 0.0
                 if len(num_gpus) > 1:
@@ -201,6 +214,26 @@ class Muri(AtEvents):
             return {job_id: reasons[job_id] for job_id in jobs}
 
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
+
+
+def _numbers_of_sharing(
+    job: JobView, fell_apart: Pack | None, candidates: Mapping[str, Sequence[Pack]]
+) -> dict[str, float]:
+    """Return why a job shares GPUs with no other one, as numbers of a reason.
+
+    `fell_apart` is the pack of the job that would be slower than its jobs in turn, if there was one. `candidates` are
+    the jobs of each type that the policy considers.
+    """
+    if fell_apart is not None:
+        partners = [partner.job_id for partner in fell_apart.jobs if partner.job_id != job.job_id]
+        time_in_turn = sum(stages.step for stages in fell_apart.kind)
+        return {"pack_step": interleaved(fell_apart.kind), f"apart {listed(partners)}": time_in_turn}
+    equal_jobs = 0
+    for packs in candidates.values():
+        names = [pack.jobs[0].job_id for pack in packs if pack.gpus == job.num_replicas and pack.kind]
+        if job.job_id in names:
+            equal_jobs = len(names) - 1
+    return {"equal_jobs": float(equal_jobs)}
 
 
 def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:

@@ -220,7 +220,14 @@ class Sia(Policy):
         rows = {job.job_id: row for row, job in enumerate(jobs)}
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            return {job_id: _reason(programme, jobs, choices, chosen, rows[job_id]) for job_id in asked}
+            reasons: dict[JobId, Reason] = {}
+            for job_id in asked:
+                reason = _reason(programme, jobs, choices, chosen, rows[job_id])
+                if self.bootstrap != "oracle":
+                    # The agents of jobs, which do not know their throughput, let them grow by doubling only.
+                    reason = reason._replace(numbers={**reason.numbers, "doubles": 1.0})
+                reasons[job_id] = reason
+            return reasons
 
         upper_bound = None
         # The engine accepts only upper bounds above 0.
@@ -340,7 +347,7 @@ def _reason(
     if has_gpus:
         numbers[f"has {known[present]}"] = float(worths[present])
         present_cost = costs[present]
-    numbers["most_gpus"] = float(programme.gpus[~np.isnan(costs)].max())
+    numbers |= _numbers_of_limit(programme, jobs[row], known, costs)
     best = int(np.nanargmin(costs))
     factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
     # A restart factor is 0 if a job was restarted too often for its age.
@@ -349,6 +356,8 @@ def _reason(
         best_without_restart = int(np.nanargmax(without_restart))
         rival_numbers, rivals = _rival(programme, chosen, row)
         rival_jobs = tuple(jobs[rival].job_id for rival in rivals)
+        if len(programme.capacities) > 1 and has_gpus and "rival_gpus" in rival_numbers:
+            rival_numbers[f"rival_type {known[present].gpu_type}"] = rival_numbers["rival_gpus"]
         if has_gpus and without_restart[best_without_restart] <= worths[present]:
             return Reason(BEST_CONFIGURATION, numbers | rival_numbers, rival_jobs)
         numbers[f"best {known[best_without_restart]}"] = float(without_restart[best_without_restart])
@@ -371,12 +380,28 @@ def _reason(
     numbers["gpus_free"] = float(usable_gpus[best])
     if has_gpus and programme.types[present] == programme.types[best]:
         numbers["gpus_free"] -= present_gpus
+    if len(programme.capacities) > 1:
+        numbers[f"free_type {known[best].gpu_type}"] = numbers["gpus_free"]
     holders = _holders(programme, chosen, programme.types[best], row)
     if holders:
         first_column = chosen[holders[0]]
         numbers["holder_saving"] = -float(programme.costs[holders[0], first_column])
         numbers["holder_gpus"] = float(programme.gpus[first_column])
     return Reason(LOST_CONFIGURATION, numbers, tuple(jobs[holder].job_id for holder in holders[:MOST_HOLDERS]))
+
+
+def _numbers_of_limit(
+    programme: Programme, job: JobView, known: Sequence[GpuConfiguration], costs: NDArray[np.float64]
+) -> dict[str, float]:
+    """Return the most GPUs that a job may have and that nodes offer. `costs` are NaN where the job may not run."""
+    usable = [index for index, configuration in enumerate(known) if configuration.gpu_type in job.speeds]
+    return {
+        "most_gpus": float(programme.gpus[~np.isnan(costs)].max()),
+        "gang": float(job.gang_size is not None),
+        "fewest_gpus": float(fewest_gpus(job)),
+        "limit": float(max(job.max_replicas, fewest_gpus(job))),
+        "largest": float(programme.gpus[usable].max(initial=0)),
+    }
 
 
 def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[dict[str, float], tuple[int, ...]]:

@@ -97,42 +97,58 @@ def _worth(reason: Reason, role: str, default: float) -> float:
     return default
 
 
-_HAS = "[has?The job has {has:label}, worth {has:.3g} times its slowest configuration|The job has no GPUs]"
+_HAS = "[has?The job has {has:label}, worth {has:.3g}|The job has no GPUs]"
+
+_WORTH = " A configuration is worth its speed over that of the slowest configuration of the job."
+
+_MOST = (
+    "[most_gpus? (at most {most_gpus:GPU}[gang=1?, the number that it needs|most_gpus>=largest?, the most that the "
+    "nodes "
+    "offer|doubles?, because it may now use at most {limit}: a job starts with its fewest GPUs, {fewest_gpus}, and may "
+    "then use at most twice as many as it had, up to the limits of its user and of its batch size|limit?, because its "
+    "user and its batch size allow at most {limit}])]"
+)
+"""Part of a sentence: the largest number of GPUs that a job may have, and why."""
+
+_MINIMISED = "the sum of the costs of all jobs, which the policy minimises"
 
 _RIVAL = (
     "[must_stay=1? It restarts there, so it keeps these GPUs."
-    "|rival_saving? The policy gives GPUs where they lower the sum of costs most. This job lowers it by {saving:.2f}. "
-    "Of the waiting jobs, {first} would lower it most, by {rival_saving:.2f} with {rival_gpus:GPU} of this type"
+    f"|rival_saving? This job lowers {_MINIMISED}, by {{saving:.2f}}. Of the waiting jobs, {{first}} would lower it "
+    "most, by {rival_saving:.2f} with {rival_gpus:GPU}[rival_type? of type {rival_type:label}]"
     "[rival_saving=saving?: of equal choices, the solver takes any].]"
 )
 """Sentence on the waiting job that would save most with the GPUs of a job."""
 
+_UNITS = dict.fromkeys(("most_gpus", "fewest_gpus", "largest", "limit", "rival_gpus", "rival_type"), "GPUs")
+
 BEST_CONFIGURATION = ReasonKind(
     "best-configuration",
-    f"{_HAS}. No configuration that it may have now is worth more[most_gpus? (at most {{most_gpus:GPU}})].{_RIVAL}",
-    {"most_gpus": "GPUs", "rival_gpus": "GPUs"},
+    f"{_HAS}. No configuration that it may have now is worth more{_MOST}.{_WORTH}{_RIVAL}",
+    _UNITS,
     meaning="A job has the best configuration.",
     excuses_running=has_largest_configuration,
 )
 RESTART_NOT_WORTH = ReasonKind(
     _NAME_OF_RESTART_NOT_WORTH,
-    f"{_HAS}[is_best=1?, and {{best:.3g}} times without the restart. This is the best configuration that it may have "
-    "now[most_gpus? (at most {most_gpus:GPU})]"
-    "|. {best:label} would be worth {best:.3g} times, but the restart would leave only {restart_factor:.2f} of that]."
-    f"{_RIVAL}",
-    {"most_gpus": "GPUs", "rival_gpus": "GPUs"},
+    f"{_HAS}[is_best=1?, and {{best:.3g}} without the restart. This is the best configuration that it may have "
+    f"now{_MOST}"
+    "|. {best:label} would be worth {best:.3g}, but the restart would leave only {restart_factor:.2f} of that]."
+    f"{_WORTH}{_RIVAL}",
+    _UNITS,
     meaning="A better configuration is not worth a restart.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,
 )
 LOST_CONFIGURATION = ReasonKind(
     "lost-configuration",
-    f"{_HAS}. {{best:label}} would be worth {{best:.3g}} and lower the sum of costs by {{saving:.2f}}. Of this type, "
-    "[gpus_free=0?no GPU is|{gpus_free:GPU} [gpus_free=1?is|are]] idle, and the other jobs together save more with the "
-    "rest[: {first} saves least per GPU, {holder_saving:.2f} with {holder_gpus:GPU}]."
+    f"{_HAS}. With {{best:label}}, worth {{best:.3g}}, it would lower {_MINIMISED}, by {{saving:.2f}}[has? more]. "
+    "[gpus_free=0?No GPU|{gpus_free:GPU}][free_type? of type {free_type:label}] "
+    "[gpus_free<=1?is|are] idle, and the other jobs together lower the sum more with the "
+    "rest[: of them, {first} lowers it least per GPU, by {holder_saving:.2f} with {holder_gpus:GPU}]."
     "[ {idle:label} would fit on idle GPUs and be worth {idle:.3g}, but a restart would leave only "
-    "{restart_factor:.2f} of that, which saves no more than the job has.]",
-    {"gpus_free": "GPUs", "holder_gpus": "GPUs"},
+    f"{{restart_factor:.2f}} of that, which lowers the sum no more than what the job has.]{_WORTH}",
+    {"gpus_free": "GPUs", "free_type": "GPUs", "holder_gpus": "GPUs"},
     meaning="Other jobs save more with the GPUs of the best configuration.",
     excuses_waiting=gains_less_than_it_waits,
     excuses_running=loses_by_restart,

@@ -15,7 +15,9 @@ _DUE = (
     "([weight>=1000000?the most possible|{lateness:.5g} to the power {power}])]. In this round, "
     "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
     "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
-    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job]"
+    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job]. Of equal jobs, those with GPUs come first, "
+    "then the first "
+    "submitted"
 )
 # The GPUs that earlier jobs leave.
 _LEFT = (
@@ -56,26 +58,27 @@ _UNITS_OF_AUCTIONS = {
 _AUCTION = (
     "[without_lease=1?The policy offers {offer:GPU} to this job, the only one[pool_gpus? of this type] without a "
     "lease, and it bids."
-    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease, first "
-    "to those that would end furthest behind their fair time if they got GPUs one lease later. This job is number "
-    "{position}. [bidders=1?The first job bids"
+    "|The policy offers {offer:GPU} to the {without_lease:job}[pool_gpus? of this type] without a lease. First comes "
+    "the "
+    "job that would end latest, in multiples of its fair time, if it got GPUs only one lease later, of equal ones the "
+    "first submitted. This job would end at {rho_later:.2f} times its fair time[worst?, and {worst:label}, the first, "
+    "at {worst:.2f} times]: it is number {position}. [bidders=1?The first job bids"
     "|The first {bidders} jobs bid], and the others get what is left.]"
 )
 
 LEASED = ReasonKind(
     "leased",
     f"[rho?{_AUCTION} |]The policy leases {{gpus:GPU}} to the job until {{lease_end:clock}}[. With [gpus=1?this "
-    "GPU|these GPUs], the job would end at {rho:.2f} times its fair time, and if it got its GPUs only one lease later, "
-    "at {rho_later:.2f} times].",
+    "GPU|these GPUs], the job would end at {rho:.2f} times its fair time[without_lease=1?, and if it got its GPUs only "
+    "one lease later, at {rho_later:.2f} times]].",
     _UNITS_OF_AUCTIONS,
     "A job holds GPUs on a lease.",
 )
 OUTBID = ReasonKind(
     "outbid",
-    f"[offer=0?All GPUs are on leases, the first of which ends at {{first_end:clock}}.|{_AUCTION}"
+    f"[offer=0?All GPUs are on leases, the first of which ends at {{first_end:clock}}. Then this job may bid|{_AUCTION}"
     "[ Jobs that get GPUs: {others}. After them, | Of these, ][auction_left=0?no GPU is|auction_left=1?1 GPU is"
-    "|{auction_left:GPU} are] left[, and this job needs at least {fewest_gpus}].] If this job gets GPUs one lease "
-    "later, it ends at {rho_later:.2f} times its fair time.",
+    "|{auction_left:GPU} are] left[, and this job needs at least {fewest_gpus}]].",
     _UNITS_OF_AUCTIONS,
     meaning="Other jobs hold the GPUs on leases, or won them.",
 )

@@ -239,6 +239,8 @@ def _reasons(
             numbers |= {"gpus": counts[job_id], "lease_end": until[job_id]}
         if bid is not None:
             numbers |= {**general, "position": positions[job_id], "rho_later": exp(-bid[0])}
+            if ranking[0] != job_id:
+                numbers[f"worst {ranking[0]}"] = exp(-auction.bids[ranking[0]][0])
             possible = [gpus for gpus in bid if gpus]
             if possible:
                 numbers["fewest_gpus"] = min(possible)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -49,9 +50,13 @@ def reasons(
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
     positions = {job.name: number for number, job in enumerate(passes.queue, start=1)}
+    priorities = {job.name: job.priority for job in passes.queue}
+    # With tiers of partitions, the queue goes by tier first.
+    is_by_priority = all(one.priority >= other.priority for one, other in pairwise(passes.queue))
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     held = held_after(view, [waiting[name] for name in started])
+    gpus_left = sum(view.free) - sum(waiting[name].num_replicas for name in started)
     by_job: dict[JobId, Reason] = {}
     for name in asked:
         if name not in waiting:
@@ -60,6 +65,8 @@ def reasons(
         numbers: dict[str, float] = {"gpus_needed": waiting[name].num_replicas}
         if name in positions:
             numbers["position"] = positions[name]
+            if is_by_priority:
+                numbers["queue_priority"] = priorities[name]
         if name in started:
             by_job[name] = Reason(STARTED_IN_ORDER if name in by_main else STARTED_BY_BACKFILL, numbers)
             continue
@@ -72,6 +79,7 @@ def reasons(
         if next_run < inf:
             numbers["next_run"] = next_run
         if positions.get(name, inf) > passes.num_considered:
+            numbers["gpus_left"] = gpus_left
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:
             by_job[name] = Reason(RESOURCES, numbers)

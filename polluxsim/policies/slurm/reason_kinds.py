@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 
+_QUEUE = "queue[queue_priority?, which goes by priority (this job {queue_priority:.0f}), equal ones by submission]"
+
 UNITS = {
     **dict.fromkeys(("gpus_needed", "gpus_left"), "GPUs"),
     **dict.fromkeys(("planned_start", "next_run"), "s"),
@@ -27,21 +29,23 @@ def waits_for_slurm(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 STARTED_IN_ORDER = ReasonKind(
     "slurm-main",
-    "The main scheduler starts jobs in the order of the queue. The job is number {position} of it, and its "
-    "{gpus_needed:GPU} are free.",
+    f"The main scheduler starts jobs in the order of the queue. The job is number {{position}} of the {_QUEUE}. The "
+    "{gpus_needed:GPU} that it needs [gpus_needed=1?is|are] free.",
     UNITS,
     "Slurm's main scheduler starts the job in the order of the queue.",
 )
 STARTED_BY_BACKFILL = ReasonKind(
     "slurm-backfill",
-    "The backfill starts this job, number {position} of the queue, because it delays no plan of a job before it. It "
+    f"The job is number {{position}} of the {_QUEUE}. The backfill starts it, because it delays no plan of a job "
+    f"before it. It "
     "gets {gpus_needed:GPU}.",
     UNITS,
     "Slurm's backfill starts the job ahead of jobs with plans.",
 )
 RESOURCES = ReasonKind(
     "slurm-resources",
-    "Resources: the job is number {position} of the queue and needs {gpus_needed:GPU}. It is the first one that does "
+    f"Resources: the job is number {{position}} of the {_QUEUE}. It needs {{gpus_needed:GPU}}, and is the first one "
+    f"that does "
     f"not fit, so that the main scheduler starts no job behind it.{PLANNED}",
     UNITS,
     "The first job that does not fit, with the reason Resources in squeue.",
@@ -49,7 +53,8 @@ RESOURCES = ReasonKind(
 )
 PRIORITY = ReasonKind(
     "slurm-priority",
-    "Priority: the job is number {position} of the queue and needs {gpus_needed:GPU}. It waits behind {first}, which "
+    f"Priority: the job is number {{position}} of the {_QUEUE}. It needs {{gpus_needed:GPU}}, and waits behind "
+    f"{{first}}, which "
     f"does not fit.{PLANNED}",
     UNITS,
     "A job behind the first one that does not fit, with the reason Priority in squeue.",
@@ -58,7 +63,8 @@ PRIORITY = ReasonKind(
 NOT_LOOKED_AT = ReasonKind(
     "slurm-next-run",
     "No scheduler of Slurm has looked at the job in this round[; the next one runs at {next_run:clock}]. The job needs "
-    "{gpus_needed:GPU}[ and is number {position} of the queue].",
+    "{gpus_needed:GPU}[ and is number {position} of the queue]. After the starts of this round, [gpus_left=0?no GPU is"
+    "|{gpus_left:GPU} [gpus_left=1?is|are]] free.",
     UNITS,
     "The job waits for the next run of a scheduler.",
     excuses_waiting=waits_for_slurm,

@@ -14,7 +14,7 @@ from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, Rou
 
 PLACE = (
     "The job is number {position} in the order of the policy"
-    "[group_jobs? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
+    "[group_jobs>1? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
     "[queue_type? for type {queue_type:label}]"
     "[all_fit? (all jobs fit, so running jobs go first)|keeps_running? (running jobs go first)]"
     # The order of each policy in turn. Only one of these applies, because policies state different numbers.
@@ -47,11 +47,14 @@ PLACE = (
     "|time_share=0?. Its share of the time is 0 since the policy last computed shares. Such jobs go last, first those "
     "that lacked most time before ([time_lacked>0.5?this job {time_lacked:clock}"
     "|time_ahead>0.5?this job had {time_ahead:clock} too much|this job none]), then by submission"
-    "|time_share?, by its due share of the time over the time that it has had. Its share is {time_share:.3g} "
-    "(shares count relative to those of the other jobs), and it has had {time_had:clock} since shares were computed "
+    "|time_share?[equal_shares=1?, by the time that it has had, the least first, because all jobs have the same share. "
+    "It has had {time_had:clock}"
+    "|, by its due share of the time over the time that it has had, the largest first. Its share is {time_share:.3g} "
+    "(shares count relative to those of the other jobs), and it has had {time_had:clock}] since shares were computed "
     "(half a round counts at the start, start-ups do not)"
-    "[time_lacked>0.5?. At equal ratios, {time_lacked:clock} that it lacked before counts for it"
-    "|time_ahead>0.5?. At equal ratios, {time_ahead:clock} that it had too much before counts against it]"
+    "[time_lacked>0.5?. At equal [equal_shares=1?times|ratios], {time_lacked:clock} that it lacked before counts for it"
+    "|time_ahead>0.5?. At equal [equal_shares=1?times|ratios], {time_ahead:clock} that it had too much before counts "
+    "against it]. Equal jobs go by submission"
     # Policies that know the true durations, or expect them.
     "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests. Jobs with equal times "
     "go by submission]"
@@ -61,7 +64,7 @@ PLACE = (
     "submission|, with {expected_service:hours} GPU-hours expected from the jobs that have ended. "
     "Jobs with equal GPU-hours go by submission]]"
     # Deadlines, use by the queue, priorities and utilities.
-    "[deadline?, with its deadline at {deadline:clock}"
+    "[deadline?, the earliest deadline first, this job with {deadline:clock}, equal ones by submission"
     "|no_deadline?, without a deadline: such jobs come last, in order of submission]"
     "[virtual_usage?, by the GPU time of the queues per unit of weight, the least first, then by submission. Its queue "
     "has used "
@@ -69,7 +72,7 @@ PLACE = (
     "each of its running and earlier jobs counts {lookahead:clock} more on its GPUs]]"
     "[multifactor?, with a multifactor priority of {multifactor:.5g}[fair_share_part?: {fair_share_part:.5g} by the "
     "fair share of its user, {priority_part:.5g} by its own priority, {age_part:.3g} by its waiting time and "
-    "{size_part:.3g} by its size]]"
+    "{size_part:.3g} by its size]. Equal priorities go by submission]"
     "[utility?, by the utility per GPU[utility_per_gpu? ({utility_per_gpu:per hour} per hour)]]"
     "[priority?, with priority {priority}. [protected_until?It goes first until {protected_until:clock}, because it "
     "started less than {min_run_time:clock} before|Jobs that started less than {min_run_time:clock} ago go first, then "
@@ -111,7 +114,7 @@ RESERVED_TIME = (
 
 ORDER_UNITS = {
     **dict.fromkeys(("attained_service", "queue_threshold", "remaining_service", "expected_service"), "GPU s"),
-    **dict.fromkeys(("remaining_time", "deadline", "time_had", "submitted", "arrived"), "s"),
+    **dict.fromkeys(("remaining_time", "deadline", "time_had", "ahead_had", "submitted", "arrived"), "s"),
     "gittins_index": "1/GPU s",
     "utility_per_gpu": "1/s",
     **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
@@ -139,6 +142,7 @@ ELASTIC_UNITS = {
     **dict.fromkeys(("last_gain", "next_gain", "winning_gain", "remaining_time", "next_time"), "s"),
     "num_gpus": "GPUs",
     **dict.fromkeys(("age", "restart_delay"), "s"),
+    "gpu_time": "GPU s",
 }
 """Units of the numbers in reasons of jobs whose number of GPUs the policy chooses."""
 
@@ -184,7 +188,9 @@ GANG_DOES_NOT_FIT = ReasonKind(
     f"{PLACE} It needs {{gpus_needed:GPU}} at once. When its turn comes, {LEFT}{NOT_TOGETHER}"
     "[gpus_up=0?|queue_type?[other_types>0?, and its other types have too few left at its turns there]"
     "|left_type?[gpus_left>0?, and no more of any other type that it can use]]"
-    "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}].",
+    "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}"
+    "[time_share>0?[ahead_share>0?. {first} has had {ahead_had:clock}[equal_shares=1?|, and its share is "
+    "{ahead_share:.3g}]]]].",
     GANG_UNITS,
     "The GPUs that are left do not suffice for the whole job.",
     excuses_waiting=waits_on_another_type,
@@ -205,8 +211,8 @@ RUNS_ON = ReasonKind(
 )
 SPEEDUPS = (
     "The speedup of the job over a fair share of the GPUs is {speedup:.2f}[; with the next larger number of GPUs it "
-    "would be {speedup_more:.2f}][; with the next smaller, {speedup_fewer:.2f}]. Its restart factor is "
-    "{restart_factor:.2f}."
+    "would be {speedup_more:.2f}][; with the next smaller, {speedup_fewer:.2f}]. Its restart factor, the part "
+    "of a speedup that counts after a restart, is {restart_factor:.2f}."
 )
 """Sentence on the speedups of a job under Pollux."""
 
@@ -234,9 +240,9 @@ NO_LEAST_LEFT = ReasonKind(
     "no-least-left",
     "[gpus_left=0?No GPU is|gpus_left=1?Only 1 GPU is|Only {gpus_left:GPU} are] "
     "[gpus_left=num_gpus?available now. The job|left for the job. It] needs at least "
-    "{fewest_gpus}, so it waits.[fitness?[ The search gave the other GPUs to {others}: the best division that it "
-    "found, with a fitness of {fitness:.5g}.]|others? The policy first gives each job its smallest number, in order of "
-    "submission. The nearest jobs ahead that get theirs: {others}.]",
+    "{fewest_gpus}, so it waits.[fitness?[ The search gave the other GPUs to {others}: this division has the "
+    "largest fitness that it found, {fitness:.5g}.]|others? The policy first gives each job its fewest GPUs, in order "
+    "of submission. The nearest jobs ahead that get theirs: {others}.]",
     ELASTIC_UNITS,
     "The GPUs that are left are fewer than the smallest number on which the job runs.",
 )

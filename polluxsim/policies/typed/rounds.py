@@ -53,6 +53,8 @@ class Turn(NamedTuple):
     can_use: bool  # whether the job can use the type
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
+    # Share and time had of the nearest job ahead that gets its gang; None without one [1; s].
+    had_by_nearest: tuple[float, float] | None
     time_had: float  # time that the job has had on the type since shares were computed [s]
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
@@ -225,6 +227,7 @@ class RoundsOfShares(Policy):
                 can_use=can_use,
                 is_taken=is_taken,
                 ahead=tuple(ahead[: -NEAREST - 1 : -1]),  # the nearest first
+                had_by_nearest=(self._share(ahead[-1], gpu_type), times_had[ahead[-1]]) if ahead else None,
                 time_had=times_had[job.job_id],
                 head=head,
             )
@@ -235,10 +238,14 @@ class RoundsOfShares(Policy):
             elif may_take and not self.overtaking:
                 head = job
 
+    def _share(self, job: JobId, gpu_type: str) -> float:
+        """Return the share of the time of a job on a type, 0 if it has none."""
+        return self._time_shares.get(job, {}).get(gpu_type, 0.0)
+
     def _rank(self, view: ClusterView, pair: Pair, speed: float) -> tuple[float, float, float]:
         """Return the sort key of a job in the queue of a type, on which it has a speed [steps/s]."""
         job, gpu_type = pair
-        share = self._time_shares.get(job, {}).get(gpu_type, 0.0)
+        share = self._share(job, gpu_type)
         time_had = self._time.balance(pair, view.time)
         priority = share / max(time_had, LEAST_TIME_HAD) if speed > 0 else 0.0
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
@@ -261,6 +268,8 @@ class RoundsOfShares(Policy):
                 "time_lacked": lacked,
                 "time_ahead": -lacked,
             }
+            shares_on_type = {sort_key(shares.get(turn.gpu_type, 0.0)) for shares in self._time_shares.values()}
+            numbers["equal_shares"] = float(len(shares_on_type) == 1)
         else:
             numbers["shares_due"] = self._reset + self.reset_interval
         if num_types > 1:
@@ -271,4 +280,6 @@ class RoundsOfShares(Policy):
             return Reason(BEHIND_HEAD_OF_LINE, numbers, (turn.head.job_id,))
         if turn.is_taken:
             return Reason(GANG_FITS, numbers)
+        if turn.had_by_nearest is not None:
+            numbers["ahead_share"], numbers["ahead_had"] = turn.had_by_nearest
         return Reason(GANG_DOES_NOT_FIT, numbers, turn.ahead)
