@@ -113,6 +113,7 @@ class Origin(NamedTuple):
 
     def date(self, seconds: float) -> datetime:
         """Return the date of a time of the run [s], in the zone."""
+        # In UTC, because Python adds to a date in a zone as if the clocks were never moved.
         return (self.time.astimezone(UTC) + timedelta(seconds=seconds)).astimezone(self.time.tzinfo)
 
     def text(self, seconds: float) -> str:
@@ -122,8 +123,11 @@ class Origin(NamedTuple):
         '2026-10-25 02:30:00+01:00'
         """
         date = self.date(round(seconds))
-        if _offsets(date.replace(tzinfo=None), date.tzinfo)[0] == _offsets(date.replace(tzinfo=None), date.tzinfo)[1]:
-            date = date.replace(tzinfo=None)
+        local_time = date.replace(tzinfo=None)
+        first, second = _offsets(local_time, date.tzinfo)
+        # One offset is that of almost all hours, and needs no mention.
+        if first == second:
+            date = local_time
         return date.isoformat(sep=" ", timespec="seconds")
 
     def seconds(self, date: Date) -> float:
@@ -134,6 +138,7 @@ class Origin(NamedTuple):
         return (self._instant(date) - self.time.astimezone(UTC)).total_seconds()
 
     def _instant(self, date: Date) -> datetime:
+        """Return the instant of a date, in UTC. Raise the error of `seconds`."""
         if date.time.tzinfo is not None:
             return date.time.astimezone(UTC)
         first, second = _offsets(date.time, self.time.tzinfo)

@@ -18,7 +18,7 @@ def clock(seconds: float) -> str:
     >>> clock(9480.4), clock(-90.0)
     ('2:38:00', '-0:01:30')
     """
-    whole = abs(round(seconds))
+    whole = abs(round(seconds))  # of the absolute value, because // and % round negative numbers down
     sign = "-" if round(seconds) < 0 else ""
     return f"{sign}{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
@@ -62,7 +62,7 @@ def _seconds_of_clock(parts: Sequence[str]) -> float | None:
 
 
 def unit_of(seconds: float) -> tuple[str, int]:
-    """Return the largest unit that fits at least twice into a duration, and the length of the unit [s].
+    """Return the largest unit that fits at least twice into a duration, or else the second, and its length [s].
 
     >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['s', 's', 'min', 'h', 'd']

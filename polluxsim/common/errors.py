@@ -12,7 +12,7 @@ class PolluxSimError(Exception):
 
 
 class InvalidInputError(PolluxSimError):
-    """A file or a line of a file is invalid."""
+    """An input is invalid: a file or one of its lines, or a name or a time that a run does not have."""
 
 
 class InvalidConfigError(PolluxSimError):
@@ -24,7 +24,7 @@ class UnknownApplicationError(InvalidInputError):
 
 
 class InvalidAllocationError(PolluxSimError):
-    """A policy returned an allocation that the cluster cannot apply."""
+    """A policy returned a decision that cannot be applied."""
 
 
 class OverAllocationError(InvalidAllocationError):
@@ -32,7 +32,7 @@ class OverAllocationError(InvalidAllocationError):
 
 
 class BrokenGangError(InvalidAllocationError):
-    """A policy gave a job without a profile another number of GPUs than its user requests."""
+    """A policy gave a job another number of GPUs than the only one on which it can run."""
 
 
 class TooFewReplicasError(InvalidAllocationError):
@@ -44,7 +44,7 @@ class InvalidBatchSizeError(InvalidAllocationError):
 
 
 class PolicyError(PolluxSimError):
-    """A policy raised an exception."""
+    """A policy raised an exception, took too long, or states something invalid about itself."""
 
 
 class MappingRuleError(PolluxSimError):
@@ -60,7 +60,7 @@ class TurnError(PolluxSimError):
 
 
 class SweepError(PolluxSimError):
-    """A sweep is not complete. Finished runs are kept; `failed` has the error of each failed run, by its key."""
+    """A sweep is not complete. The finished runs are stored; `failed` has the error of each failed run, by its key."""
 
     def __init__(self, message: str, failed: Mapping[str, Exception] | None = None) -> None:
         super().__init__(message)
@@ -93,7 +93,10 @@ def did_you_mean(word: object, known: Iterable[str], prefix: str = "") -> str:
     from difflib import get_close_matches  # noqa: PLC0415  (slow to load, and only needed for errors)
 
     near = get_close_matches(str(word), known, n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near and near[0] != word else ""
+    # A name that is known, but not allowed here, is no advice.
+    if not near or near[0] == word:
+        return ""
+    return f"; did you mean {prefix}{near[0]}?"
 
 
 def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
@@ -102,9 +105,11 @@ def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return f"{', '.join(every[:most])}{more}"
+    all_names = list(names)
+    text = ", ".join(all_names[:most])
+    if len(all_names) > most:
+        text += f" and {len(all_names) - most} more"
+    return text
 
 
 def one_of(word: object, known: Collection[str]) -> str:
@@ -128,9 +133,13 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
     cluster.least_nodes is 9, must be 1 to 4, the nodes of the cluster; set cluster.num_nodes=9
     """
     value_text = short(value)
+    # As a user writes it: 9 and not 9.0. But a longer number must keep its digits.
     if isinstance(value, float) and float(f"{value:g}") == value:
         value_text = f"{value:g}"
-    return InvalidConfigError(f"{name} is {value_text}, must be {requirement}{f'; {remedy}' if remedy else ''}")
+    message = f"{name} is {value_text}, must be {requirement}"
+    if remedy:
+        message += f"; {remedy}"
+    return InvalidConfigError(message)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     with _temporary(path, Path.touch, path) as temporary:
         yield temporary
+        # On the disk before it has its name: after a crash of the machine, the name must not stand for an empty file.
         _store(temporary)
         temporary.replace(path)
 
@@ -54,6 +55,7 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
         first_names = sorted(path.name for path in temporary.iterdir() if path.name != last)
         for name in (*first_names, last):
             _store(temporary / name)
+        # From here on the folder is incomplete, which the missing file shows until all others are in place.
         remove(folder / last)
         for name in only_if_written:
             if name not in first_names:
@@ -62,6 +64,7 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
             if (folder / name).is_dir():  # a damaged folder; a file cannot replace it
                 remove(folder / name)
             (temporary / name).replace(folder / name)
+        # The new names are on the disk before that of `last`.
         _store(folder)
         (temporary / last).replace(folder / last)
 
@@ -74,6 +77,7 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=65536)
 def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    """Return the SHA-256 of a file. Its size, its time of change and its inode are only keys of the cache."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -131,10 +135,10 @@ def held(path: Path) -> Iterator[bool]:
 def _temporary(path: Path, make: Callable[[Path], None], target: Path) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed.
 
-    Errors of writing are about `target`.
+    First remove the temporary files of this `path` that killed processes left. On file systems without locks they stay,
+    because nothing tells them from those of processes that still write.
 
-    Those of killed processes are removed first. On file systems without locks they stay, because nothing tells them
-    from those of processes that still write.
+    Errors of writing are about `target`.
     """
     for abandoned in path.parent.glob(f".{escape(path.name)}.{_ENDING}"):
         with suppress(OSError), held(abandoned) as is_locked:  # fails if the writer still has the lock
@@ -145,15 +149,16 @@ def _temporary(path: Path, make: Callable[[Path], None], target: Path) -> Iterat
         try:
             while True:
                 temporary = Path(f"{start}{uuid4().hex[:_DIGITS]}.tmp")
-                stack.callback(remove, temporary)
+                stack.callback(remove, temporary)  # before it exists, so that no interruption leaves it behind
                 make(temporary)
-                # Another writer removes what is not locked yet.
+                # Between `make` and the lock, another writer can remove it as abandoned. Then try another name.
                 with suppress(FileNotFoundError, BlockingIOError):
                     stack.enter_context(held(temporary))
                     if temporary.exists():
                         break
             yield temporary
         except OSError as error:
+            # The user does not know the temporary file.
             named_error = _about(target, error, start)
             if named_error is error:
                 raise

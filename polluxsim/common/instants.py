@@ -96,7 +96,7 @@ def sort_key(value: float, now: float = 0.0) -> float:
     >>> sort_key((1e6 + 0.1) - 1e6, now=1e6) == sort_key(0.1, now=1e6)
     True
     """
-    if not value or abs(value) == inf:
+    if not value or abs(value) == inf:  # neither has an exponent
         return value
     _, exponent = frexp(max(abs(value), now))
     unit = ldexp(1.0, exponent - SIGNIFICANT_BITS)
@@ -127,6 +127,7 @@ def first_round(time: float, interval: float) -> int:
     """
     earliest = time - _slack_of_round(time, interval)
     number = max(ceil(earliest / interval), 1)
+    # The products below would not be exact, so that the loop might not end.
     if number > EXACT_ROUNDS:
         return number
     # Rounding can move the quotient to or across a whole number.
@@ -142,6 +143,7 @@ def last_round(time: float, interval: float) -> int:
     (0, 11, 3)
     """
     number = first_round(time, interval)
+    # It is the round of this instant, or the one after it.
     is_at_round = number * interval <= time + _slack_of_round(time, interval)
     return number if is_at_round else number - 1
 

@@ -71,6 +71,7 @@ _own_locks: set[str] = set()
 def one_process(module: str) -> Iterator[None]:
     """Let one process at a time compile kernels of a module. The lock of a killed process ends with it."""
     folder = code_folder()
+    # A kernel that is being compiled compiles the kernels that it calls. A second lock of one file would wait for ever.
     if folder is None or module in _own_locks:
         yield
         return
@@ -79,6 +80,7 @@ def one_process(module: str) -> Iterator[None]:
         try:
             lock(file)
         except BlockingIOError:
+            # Another process only loads machine code, as a rule. So the wait is announced late.
             timer = threading.Timer(PATIENCE, _announcement.say)
             timer.start()
             try:
@@ -99,12 +101,14 @@ def kernel(function: Function, **options: bool) -> Any:
     results depend on the processor. A division by zero gives ∞ or NaN, as in NumPy. `options`: those of `numba.njit`.
     """
     folder = code_folder()
+    # Numba takes the folder from its global setting when a function is declared. Functions of the user keep theirs.
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
         dispatcher = numba.njit(cache=folder is not None, **FEWER_CHECKS, **options)(function)
     finally:
         config.CACHE_DIR = before
+    # Numba has no parameter for the class of a dispatcher.
     if folder is not None:
         dispatcher.__class__ = _KeptDispatcher
     return dispatcher
@@ -140,13 +144,13 @@ def spliced(function: Function) -> Any:
 def code_folder() -> Path | None:
     """Return the folder for the machine code of the present sources; None if no folder can be written.
 
-    Folders of other sources beside it are removed. Numba alone checks only the file of the function itself, and would
-    miss a change in a function that it calls.
+    Folders of other sources beside it are removed. The answer holds for the whole process.
     """
     name = FOLDER_PREFIX + _digest()
     for parent in _parents():
         folder = parent / name
         if _is_writable(folder):
+            # Each change of the sources would otherwise leave a folder of some megabytes for ever.
             for other in parent.glob(f"{FOLDER_PREFIX}*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
@@ -159,7 +163,10 @@ def _digest() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in SOURCES:
         path = PACKAGE / source
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        files = [path]
+        if path.is_dir():
+            files = sorted(path.rglob("*.py"))  # in an order that does not depend on the file system
+        for file in files:
             digest.update(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -169,6 +176,7 @@ def _parents() -> Iterator[Path]:
 
     If Numba's cache folder is set, it is the only one. Otherwise they are in the package and in the user's cache.
     """
+    # Two installations may have other sources. With a common folder, each would remove the code of the other.
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -194,6 +202,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
     """Prints once that kernels are being compiled, in the process that the user has started."""
 
     def __init__(self) -> None:
+        # In a worker, whose parent says it, the message counts as printed.
         self._said = multiprocessing.parent_process() is not None
 
     def say(self) -> None:
@@ -221,9 +230,14 @@ class _LowerOptimisation(event.Listener):  # type: ignore[misc]  # Numba is not 
     def on_start(self, compiled: event.Event) -> None:
         """Lower the level of optimisation for a helper, and for functions of NumPy that a kernel calls."""
         dispatcher = compiled.data["dispatcher"]
-        ours = dispatcher.py_func.__module__.startswith("polluxsim.") or (bool(self._outer) and self._outer[-1][1])
-        self._outer.append((config.OPT, ours))
-        if ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
+        is_ours = dispatcher.py_func.__module__.startswith("polluxsim.")
+        if self._outer:
+            # What a function of polluxsim calls is compiled for it.
+            _, is_for_ours = self._outer[-1]
+            is_ours = is_ours or is_for_ours
+        self._outer.append((config.OPT, is_ours))
+        # Functions without a wrapper for Python are called by kernels only.
+        if is_ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
             config.OPT = type(config.OPT)(1)  # the lowest level at which LLVM still simplifies
 
     def on_end(self, compiled: event.Event) -> None:

@@ -18,10 +18,11 @@ OWN = "polluxsim"  # package whose modules must stay
 
 BY = "the policy, or other code of the run,"
 
+# A list, because a function can change its item without `global`.
 _is_own_process = [False]
 
 last_resorts: list[Callable[[str], None]] = []
-"""Function that ends this process with a message, in processes that polluxsim may end."""
+"""Functions that end this process with a message, of which the first one does; empty in a process of the user."""
 
 
 class ClosedFilesError(PolicyError):
@@ -33,7 +34,10 @@ class ClosedFilesError(PolicyError):
 
     @property
     def cuts_off(self) -> bool:
-        """Return whether other files than the standard streams are closed, with which a worker answers its parent."""
+        """Return whether other files than the standard streams are closed.
+
+        Through these files, a worker answers its parent.
+        """
         return not STREAMS.keys() >= {*self.numbers}
 
 
@@ -56,6 +60,7 @@ def undamaged() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # The damage comes first: the error of the block is often only its consequence.
         damage = _restored(limit, modules, folder)
         if damage is not None:
             raise PolicyError(f"{BY} {damage}") from error
@@ -69,6 +74,7 @@ def undamaged() -> Iterator[None]:
 
 def _restored(limit: int, modules: Mapping[str, ModuleType], folder: str | None) -> str | None:
     """Restore the recursion limit, the modules and the current folder; return in words what was damaged, or None."""
+    # The limit first, because the calls below need some depth.
     low = sys.getrecursionlimit()
     if low < limit:
         sys.setrecursionlimit(limit)
@@ -86,6 +92,7 @@ def _restored(limit: int, modules: Mapping[str, ModuleType], folder: str | None)
 
 
 def _is_own(module: str) -> bool:
+    """Return whether a module is one of polluxsim."""
     return module == OWN or module.startswith(f"{OWN}.")
 
 
@@ -105,7 +112,12 @@ def _open_files() -> dict[int, tuple[int, int]]:
         numbers = [int(name) for name in os.listdir(DESCRIPTORS)]  # noqa: PTH208  (fast)
     except OSError:
         return {}
-    return {number: place for number in numbers if (place := _file_of(number)) is not None}
+    files = {}
+    for number in numbers:
+        place = _file_of(number)
+        if place is not None:  # the folder was open itself while it was listed, and is closed now
+            files[number] = place
+    return files
 
 
 def _file_of(number: int) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ _TARGET_LINE = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
 def shipped(name: str) -> Path:
     """Return a folder of files: at the top of a source tree, or inside an installed package."""
     package = Path(__file__).parents[1]
+    # A wheel has the folders inside the package, because nothing else of an installation has a known place.
     installed = package / "data" / name
     return installed if installed.is_dir() else package.parent / name
 
@@ -35,5 +36,7 @@ def shipped_classes() -> Mapping[str, frozenset[str]]:
     classes: defaultdict[str, set[str]] = defaultdict(set)
     folder = shipped("configs")
     for path in folder.glob("*/**/*.yaml"):
-        classes[path.relative_to(folder).parts[0]].update(_TARGET_LINE.findall(path.read_text(encoding="utf-8")))
+        group = path.relative_to(folder).parts[0]
+        # By a pattern, because reading 100 files as YAML would delay each command.
+        classes[group].update(_TARGET_LINE.findall(path.read_text(encoding="utf-8")))
     return {group: frozenset((*names, *UNLISTED.get(group, ()))) for group, names in classes.items()}

@@ -32,6 +32,7 @@ class Row:
     def has(self, column: str) -> bool:
         """Return whether the column exists and is not empty ("", None or NaN)."""
         value = self.values.get(column)
+        # An empty cell is "" in CSV, and None or NaN in Parquet.
         return value is not None and value == value and value != ""  # noqa: PLR0124  (NaN is not itself)
 
     def text(self, column: str) -> str:
@@ -48,14 +49,19 @@ class Row:
         """Return a finite number ≥ `at_least` and > `above`."""
         value = read_number(self.value(column))
         if value is None or value < at_least or value <= above:
-            lower_bound = f" ≥ {at_least:g}" if at_least > -math.inf else ""
-            raise self.error(column, f"a finite number{lower_bound}" + (f" > {above:g}" if above > -math.inf else ""))
+            requirement = "a finite number"
+            if at_least > -math.inf:
+                requirement += f" ≥ {at_least:g}"
+            if above > -math.inf:
+                requirement += f" > {above:g}"
+            raise self.error(column, requirement)
         return value
 
     def integer(self, column: str, at_least: int | None = None) -> int:
-        """Return a whole number ≥ `at_least`."""
+        """Return a whole number, ≥ `at_least` if that is given."""
         value = read_number(self.value(column))
-        if value is None or not value.is_integer() or (at_least is not None and value < at_least):
+        is_too_small = value is not None and at_least is not None and value < at_least
+        if value is None or not value.is_integer() or is_too_small:
             raise self.error(column, "a whole number" if at_least is None else f"a whole number ≥ {at_least}")
         return int(value)
 
@@ -96,26 +102,35 @@ def read_number(value: object) -> float | None:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a CSV file, or of a file whose name ends in .parquet.
+    """Yield the rows of a Parquet file, whose name ends in .parquet, or of a CSV file with any other name.
 
-    Raise InvalidInputError if the file is missing, empty, not in this format, or lacks one of `columns`.
+    Raise InvalidInputError if the file is missing, has no rows, is not in this format, or lacks one of `columns`.
     """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file; check the path")
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
-    empty = True
+    is_empty = True
     for row in rows:
-        if empty and (missing := [name for name in columns if name not in row.values]):
-            separator = other_separator(row.values)
-            if separator is not None:
-                problem = f"the columns are separated by {separator}, must be separated by commas"
-                raise bad_line(path, 1, f"{problem}; write the table again as CSV with commas")
-            missing_names = ", ".join(map(repr, missing))
-            raise bad_line(path, 1, f"missing column {missing_names}; the header must have {', '.join(columns)}")
-        empty = False
+        # All rows have the columns of the first.
+        if is_empty:
+            _check_columns(row, columns)
+        is_empty = False
         yield row
-    if empty:
+    if is_empty:
         raise InvalidInputError(f"{path}: the file has no rows; it must have the columns {', '.join(columns)}")
+
+
+def _check_columns(row: Row, columns: Sequence[str]) -> None:
+    """Raise InvalidInputError if the first row of a file lacks one of `columns`."""
+    missing = [name for name in columns if name not in row.values]
+    if not missing:
+        return
+    separator = other_separator(row.values)
+    if separator is not None:
+        problem = f"the columns are separated by {separator}, must be separated by commas"
+        raise bad_line(row.path, 1, f"{problem}; write the table again as CSV with commas")
+    missing_names = ", ".join(map(repr, missing))
+    raise bad_line(row.path, 1, f"missing column {missing_names}; the header must have {', '.join(columns)}")
 
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # marks in place of commas, and their names
@@ -126,7 +141,10 @@ def other_separator(columns: Collection[str]) -> str | None:
     if len(columns) != 1:
         return None
     (header,) = columns
-    return next((name for mark, name in SEPARATORS.items() if mark in header), None)
+    for mark, name in SEPARATORS.items():
+        if mark in header:
+            return name
+    return None
 
 
 @contextmanager
@@ -147,9 +165,10 @@ def reading_parquet(
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a CSV file, without blank lines. Raise InvalidInputError if it is not CSV in UTF-8."""
     try:
         with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, strict=True)  # strict, so that a quote without an end is an error
             header = [name.strip() for name in next(reader, [])]
             if len(set(header)) != len(header):
                 raise bad_line(path, 1, "the header has a column name twice")
@@ -166,6 +185,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a Parquet file. Raise InvalidInputError if it is none, or has a column name twice."""
     from polluxsim.common.parquet import read_parquet  # noqa: PLC0415  (slow to load, and not needed for CSV)
 
     with reading_parquet(path):

@@ -58,6 +58,7 @@ class Values:
         """Return the name with its label; None if the number is unknown."""
         if name in self.numbers:
             return name
+        # With the space, because `best` is not the beginning of the name `best_gpus`.
         return next((full_name for full_name in self.numbers if full_name.startswith(f"{name} ")), None)
 
 
@@ -126,17 +127,22 @@ Part = Callable[[Values], str]  # a part of a template: the text with some value
 Condition = Callable[[Values], bool]
 
 
-@lru_cache(1 << 12)
+@lru_cache(1 << 12)  # a run has millions of reasons, and few templates
 def _parts(template: str) -> tuple[Part, ...]:
+    """Return the parts of a template. Raise a TemplateError if it is malformed."""
     reader = _Reader(template)
     parts = reader.parts("")
+    # Reading stops at a mark that ends something, where nothing began.
     if reader.place < len(template):
         raise TemplateError(f"{template[reader.place]!r} at character {reader.place + 1} has no partner")
     return parts
 
 
 class _Reader:
-    """A template, read from its beginning to its end."""
+    """A template, read from its beginning to its end.
+
+    Its methods read one part each from `place` on, move `place` behind it, and return a function of the values.
+    """
 
     def __init__(self, template: str) -> None:
         self.template = template
@@ -161,6 +167,7 @@ class _Reader:
         return tuple(parts)
 
     def _text(self) -> Part:
+        """Read plain text, until the next special character."""
         special = _SPECIAL.search(self.template, self.place)
         end = len(self.template) if special is None else special.start()
         text = self.template[self.place : end]
@@ -168,6 +175,7 @@ class _Reader:
         return lambda values: text
 
     def _value(self) -> Part:
+        """Read a value in braces."""
         start = self.place
         end = self.template.find("}", start)
         inside = self.template[start + 1 : end]
@@ -185,8 +193,10 @@ class _Reader:
         return lambda values: text_of(values.number(name))
 
     def _choices(self) -> Part:
+        """Read choices in brackets."""
         start = self.place
         self.depth += 1
+        # Each bracket is a call within the last one. A template of a user must not exceed Python's limit of calls.
         if self.depth > MOST_BRACKETS:
             raise TemplateError(f"'[' at character {start + 1} is within {MOST_BRACKETS} other brackets")
         choices: list[tuple[Condition, tuple[Part, ...]]] = []
@@ -240,12 +250,14 @@ def _text_of(form: str) -> Callable[[float], str]:
 
 
 def _jobs(name: str, values: Values) -> str:
+    """Return the names of jobs, or the first of them. Raise KeyError if there are none."""
     if not values.others:
         raise KeyError(name)
     return values.others[0] if name == "first" else listed(values.others)
 
 
 def _first_choice(choices: Sequence[tuple[Condition, Sequence[Part]]], values: Values) -> str:
+    """Return the text of the first choice whose condition holds and whose values are all known, or nothing."""
     for condition, parts in choices:
         try:
             if condition(values):

@@ -50,12 +50,14 @@ class Range:
     def must_be(self, value: Any, types: tuple[Any, ...]) -> str:
         """Return the kind of number and its limits; "" if the value is valid."""
         whole = int in types
+        # True is a number for Python, but a mistake in a setting.
         is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
         if is_number and self.least <= value <= self.most and self.above < value and self._is_below(value):
             return ""
         return f"{self._kind(whole)} {self._limits()}".rstrip()
 
     def _is_below(self, value: float) -> bool:
+        """Return whether the value is below the open upper limit; ∞ is no limit, also not for the value ∞."""
         return self.below == inf or value < self.below
 
     def _kind(self, whole: bool) -> str:
@@ -139,6 +141,7 @@ def check(name: str, value: object, declared: Any) -> None:
         if get_origin(arm) is Annotated:
             constrained = arm
         elif _is_a(value, get_origin(arm) or arm):
+            # The value is of a type of the union without a constraint, so that only its items can be invalid.
             _check_items(name, value, arm)
             return
     if constrained is not None:
@@ -155,6 +158,7 @@ def in_words(declared: Any) -> str:
     for arm in arms:
         if get_origin(arm) is Annotated:
             kind, *constraints = get_args(arm)
+            # The empty text meets no constraint, so that each states its requirement.
             requirements = [constraint.must_be("", _arms(kind)) for constraint in constraints]
             return " and ".join(requirements) + (", or null" if NoneType in arms else "")
     return ""
@@ -166,6 +170,7 @@ def _arms(declared: Any) -> tuple[Any, ...]:
 
 
 def _is_a(value: object, kind: Any) -> bool:
+    """Return whether a value is of a kind; False if that cannot be tested."""
     try:
         return isinstance(value, kind)
     except TypeError:  # a protocol that cannot be tested, or a type variable
@@ -186,12 +191,14 @@ def _check_items(name: str, value: object, declared: Any) -> None:
 
 
 def _check_value(name: str, value: object, declared: Any, *, or_null: bool) -> None:
+    """Raise InvalidConfigError if a value breaks a constraint. `or_null` says whether it may also be None."""
     kind, *constraints = get_args(declared)
     types = _arms(kind)
     may_be_null = or_null or NoneType in types
     if value is None and may_be_null:
         return
     for constraint in constraints:
+        # Other libraries annotate types too.
         requirement = constraint.must_be(value, types) if hasattr(constraint, "must_be") else ""
         if not requirement:
             continue
@@ -204,7 +211,8 @@ def _check_value(name: str, value: object, declared: Any, *, or_null: bool) -> N
 def declared_values(made: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the types that declare values, by name of the field of a class, or of the parameter of a function.
 
-    Annotations are evaluated at the first call, because evaluating those of every class would delay each start.
+    Annotations are evaluated at the first call, because evaluating those of every class would delay each start. Raise
+    TypeError if an annotation declares values and cannot be evaluated.
     """
     types = {}
     for owner in _owners(made):
@@ -227,7 +235,8 @@ def _owners(made: Callable[..., Any]) -> list[Any]:
 def _evaluated(owner: Any, name: str, annotation: Any) -> Any:
     """Return the type of an annotation; None if it declares no values and cannot be evaluated.
 
-    Many annotations contain names that are imported only for type checkers.
+    Many annotations contain names that are imported only for type checkers. Raise TypeError if one of them declares
+    values.
     """
     if not isinstance(annotation, str):
         return annotation
@@ -245,6 +254,7 @@ def _evaluated(owner: Any, name: str, annotation: Any) -> Any:
 
 
 def _has_constraint(declared: Any) -> bool:
+    """Return whether a type, or a type within it, declares values."""
     if get_origin(declared) is Annotated:
         return True
     return any(_has_constraint(part) for part in get_args(declared))

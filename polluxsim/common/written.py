@@ -100,6 +100,7 @@ def as_declared(setting: str, value: object, annotation: str) -> object:
 
 
 def _mapping_as_declared(setting: str, values: Mapping[Any, object], annotation: str) -> dict[Any, object]:
+    """Return a mapping with its values, and its keys if they are names, as the annotation declares them."""
     have_names = "Mapping[Name," in annotation or "Mapping[str," in annotation
     result = dict[Any, object]()
     for key, value in values.items():
@@ -110,6 +111,7 @@ def _mapping_as_declared(setting: str, values: Mapping[Any, object], annotation:
 
 
 def _name(setting: str, key: object) -> str:
+    """Return the key of a mapping of names as text. Raise InvalidConfigError if it is neither text nor whole."""
     if isinstance(key, str):
         return key
     if _is_whole(key):
@@ -125,6 +127,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _mentions(annotation: str, word: str) -> bool:
+    """Return whether an annotation contains a word, and not only a longer word with it."""
     return word in re.findall(r"\w+", annotation)
 
 
@@ -134,6 +137,10 @@ def _values_are_names(annotation: str) -> bool:
 
 
 def _duration(setting: str, text: str, kind: str, *, may_be_a_word: bool) -> float | str:
+    """Return the number of a duration in the unit of its kind, whole for `WholeHours`.
+
+    A text that is no duration is returned unchanged if it `may_be_a_word`. Otherwise raise InvalidConfigError.
+    """
     number = in_unit(text, UNIT_OF[kind])
     if number is None:
         if may_be_a_word:
@@ -147,7 +154,7 @@ def _duration(setting: str, text: str, kind: str, *, may_be_a_word: bool) -> flo
 
 
 def in_unit(text: str, unit: Unit) -> float | None:
-    """Return the number of a text with a unit of time, in another unit; None for other texts.
+    """Return the number of a text with a unit of time, in a given unit; None for other texts, also without a unit.
 
     >>> in_unit("3h", UNIT_OF["Seconds"]), in_unit("90 min", UNIT_OF["Hours"]), in_unit("90", UNIT_OF["Seconds"])
     (10800.0, 1.5, None)
@@ -157,6 +164,7 @@ def in_unit(text: str, unit: Unit) -> float | None:
         return None
     number, written = match.groups()
     try:
+        # Exact until the end: 0.1h must be the same number as 6min.
         return float(Fraction(number) * dict(UNITS)[written] / unit.size)
     except OverflowError:
         return None
@@ -182,6 +190,7 @@ def takes_settings(group: str) -> Callable[[Made], Made]:
             _check_fields(kind, setting)
         else:
             kind.__init__ = _checking(kind.__init__, setting)
+        # Outermost, because the checks are about converted values.
         kind.__init__ = _converting(kind.__init__, setting)
         return made
 
@@ -204,6 +213,8 @@ def _check_fields(made: Any, setting: str) -> None:
                 check(setting.format(name), getattr(made, name), declared)
 
     if not hasattr(made, "__post_init__"):
+        # The `__init__` of this class calls no `__post_init__`, so that it is wrapped. That of a derived dataclass is
+        # another function, and calls the `__post_init__` which it finds here.
         initialise = made.__init__
 
         @wraps(initialise)
@@ -214,7 +225,7 @@ def _check_fields(made: Any, setting: str) -> None:
         made.__init__ = initialising
         made.__post_init__ = check_fields
         return
-    complete = made.__post_init__
+    complete = made.__post_init__  # it may rely on valid values
 
     @wraps(complete)
     def completing(made: object, *arguments: Any) -> None:
@@ -225,11 +236,15 @@ def _check_fields(made: Any, setting: str) -> None:
 
 
 def _checking(function: Callable[..., Any], setting: str) -> Callable[..., Any]:
-    """Return a function that checks its arguments."""
+    """Return a function that checks its arguments before it calls `function`.
+
+    It raises InvalidConfigError if an argument is not what its type declares.
+    """
     names = list(signature(function).parameters)
 
     @wraps(function)
     def checking(*arguments: Any, **named: Any) -> Any:
+        # A wrong number of arguments is not reported here, but by the function.
         values = dict(zip(names, arguments, strict=False)) | named
         for name, declared in declared_values(function).items():
             if name in values:
@@ -269,6 +284,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _is_converted(annotation: str) -> bool:
+    """Return whether `as_declared` can change a value with this annotation."""
     return duration_in(annotation) is not None or "Mapping[str," in annotation or _mentions(annotation, "Name")
 
 

@@ -193,7 +193,10 @@ def _total(gpus: Sequence[int], sizes: Sequence[float]) -> float:
 def _within(
     total: float, gpus: Sequence[int], weights: Sequence[float], limits: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return the examples per GPU of each type, in proportion to weights within the limits, with a given total."""
+    """Return the examples per GPU of each type, in proportion to weights within the limits, with a given total.
+
+    If the limits allow no such total, the result has the nearest total that they allow.
+    """
 
     def sizes(scale: float) -> list[float]:
         return [

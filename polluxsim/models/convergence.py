@@ -82,6 +82,7 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
     k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
 
     def fit(floors: Array) -> tuple[Array, Array, Array]:
+        """Return the slope, the offset and the error of the best hyperbola for each floor c, shapes (floors,)."""
         above = observed - floors[:, None]
         slopes, offsets = _lines(k, 1.0 / above, weights * (above * above) ** 2)
         errors = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
@@ -97,6 +98,8 @@ def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
     weights = _weights(len(losses), forgetting)
 
     def fit(factors: Array) -> tuple[Array, Array, Array]:
+        """Return the scale, the floor and the error of the best decay for each factor µ, shapes (factors,)."""
+        # As products, because the last bits of NumPy's powers depend on the processor.
         powers = np.cumprod(np.repeat(factors[:, None], len(losses), axis=1), axis=1)
         scales, floors = _lines(powers, np.broadcast_to(observed, powers.shape), np.broadcast_to(weights, powers.shape))
         errors = scales[:, None] * powers + floors[:, None] - observed
@@ -131,14 +134,17 @@ def last_drop(losses: Sequence[float]) -> float:
 
 
 def _weights(count: int, forgetting: float) -> Array:
-    """Return the weights of `count` losses, 1 for the last, shape (count,)."""
+    """Return the weights of `count` losses, shape (count,): `forgetting` for the last, its square for the one before.
+
+    Only ratios of the weights matter.
+    """
     return np.cumprod(np.full(count, forgetting))[::-1]
 
 
 def _best(
     fit: Callable[[Array], tuple[Array, Array, Array]], low: float, high: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """Return the value in [low, high) with the least error, found on finer and finer grids, and its fit.
+    """Return the value in [low, high) with the least error, as far as finer and finer grids show it, and its fit.
 
     `fit` returns two coefficients and the sum of squared errors for each value, as arrays of the shape of the values.
     """
@@ -162,6 +168,7 @@ def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
     s_y = np.sum(weights * y, axis=1)
     s_xy = np.sum(weights * (x * y), axis=1)
     determinant = s_1 * s_xx - s_x * s_x
+    # Rounding can make it 0 or less if all x are nearly equal. The result is then the flat line below.
     safe = np.where(determinant > 0, determinant, 1.0)
     slope = (s_1 * s_xy - s_x * s_y) / safe
     intercept = (s_xx * s_y - s_x * s_xy) / safe

@@ -81,6 +81,7 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
     x = np.clip(x, lower, upper)  # a step to a bound may overshoot it by a rounding error
+    # Without observations on several nodes, a placement on several nodes must not seem faster than one on a node.
     if not (data[0] > 1).any():
         x[ALPHA_NODE] = max(x[ALPHA_NODE], NODE_OVER_LOCAL * x[ALPHA_LOCAL])
         x[BETA_NODE] = max(x[BETA_NODE], NODE_OVER_LOCAL * x[BETA_LOCAL])
@@ -101,11 +102,14 @@ def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:
 
 
 def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return start, lower and upper bounds, shape (7,) each. They are equal for undetermined parameters."""
+    """Return start, lower and upper bounds, shape (7,) each. They are equal for parameters that are held.
+
+    These are the parameters that the observations do not determine.
+    """
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()
     if (atomic == atomic[0]).all():  # half of the mean time is constant, and half is in proportion to m
-        held[ALPHA_GRAD] = sum(exp(each) for each in log_grad.tolist()) / len(log_grad) / 2
+        held[ALPHA_GRAD] = sum(exp(log_time) for log_time in log_grad.tolist()) / len(log_grad) / 2
     if not (nodes > 1).any():
         held |= {ALPHA_NODE: TINY, BETA_NODE: TINY}
     if not ((nodes == 1) & (replicas > 1)).any():
@@ -216,18 +220,20 @@ def minimise(
                 target, definite = subspace_minimum(x, gradient, lower, upper, memory, cauchy)
         direction = difference(target, x)
         slope0 = dot(gradient, direction)
-        found = False
+        has_step = False
+        # Otherwise the direction does not lead down, because the approximate Hessian is wrong.
         if definite and slope0 < 0.0:
             # The first step, along the gradient, has no scale and is not longer than 1.
             longest = 1.0 if iteration == 0 else longest_step(x, direction, lower, upper)
             step = min(1.0 / np.sqrt(dot(direction, direction)), longest) if iteration == 0 else 1.0
-            found, trial, new_value, slope, step = _along(
+            has_step, trial, new_value, slope, step = _along(
                 x, target, direction, value, slope0, step, longest, data, new_gradient
             )
-        if not found:
+        if not has_step:
+            # Along the gradient itself there is no better point: this is the minimum, as far as rounding allows.
             if not count:
                 return x, value
-            # The approximate Hessian is wrong: discard it and begin again from here.
+            # Discard the approximate Hessian, and begin again from here.
             count = 0
             theta = 1.0
             continue
@@ -240,11 +246,12 @@ def minimise(
         add_scaled(moved, step, direction)
         x = trial
         value = new_value
-        gradient, new_gradient = new_gradient, gradient
+        gradient, new_gradient = new_gradient, gradient  # the next search overwrites the old one
         if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
             return x, value
         if decrease <= LEAST_DECREASE * scale:
             return x, value
+        # A step along which the slope does not rise would make the approximate Hessian indefinite.
         if curvature > EPSILON * -slope0 * step:
             _push(steps, count, moved)
             _push(changes, count, change)
@@ -266,6 +273,7 @@ def _along(  # type: ignore[no-untyped-def]
     value = value0
     slope = slope0
     for _ in range(MAX_TRIALS):
+        # The sum of `x` and the direction would differ from the target by rounding, and could leave the bounds.
         if step == 1.0:
             trial = target.copy()
         else:
@@ -297,8 +305,8 @@ MOST_GPUS = 64  # GPUs of the largest measured job
 def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
     """Fit θ_sys to the step times of an application on packed placements, as if earlier jobs had observed them.
 
-    Atomic batch sizes double from the smallest to the largest, and numbers of GPUs from 1 to the largest of a job.
-    Points outside the profile are left out.
+    Atomic batch sizes double from the smallest to the largest, and numbers of GPUs from 1 to the largest of a job, at
+    most 64. Points outside the profile are left out.
     """
     application = profile.application
     most_gpus = min(application.most_replicas(application.max_batch_size), MOST_GPUS)

@@ -58,9 +58,9 @@ class ScaledGoodput:
     application: Application  # limits of the batch size on this type
 
     def at(self, num_nodes: int, num_replicas: int, size: BatchSize) -> Prediction:
-        """Return the prediction on `num_replicas` GPUs of the other type, with its speed times `ratio`.
+        """Return the prediction on `num_replicas` GPUs of full nodes of the other type, with its speed times `ratio`.
 
-        Raise InvalidBatchSizeError for a batch size outside the limits on this type.
+        `num_nodes` has no effect. Raise InvalidBatchSizeError for a batch size outside the limits on this type.
         """
         choice = size.split(BatchLimits.of(self.application), num_replicas)
         prediction = self.model.predicted(ceil(num_replicas / self.gpus_per_node), num_replicas, choice)
@@ -69,7 +69,7 @@ class ScaledGoodput:
         )
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
-        """Return the goodput on `num_replicas` GPUs of the other type times `ratio`, and its batch choice."""
+        """Return the goodput on `num_replicas` GPUs of full nodes of the other type times `ratio`, and its choice."""
         goodput, choice = self.model.best(ceil(num_replicas / self.gpus_per_node), num_replicas)
         return goodput * self.ratio, choice
 
@@ -114,7 +114,7 @@ class GoodputModel:
         goodput, atomic, steps = best_choice(
             self.params, *self.statistics, *application.batch_limits, num_nodes, num_replicas
         )
-        if not atomic:
+        if not atomic:  # no batch size is within the limits
             return 0.0, split_batch_size(application, application.smallest_batch(num_replicas), num_replicas)
         return float(goodput), capped(BatchChoice(int(atomic), int(steps)), num_replicas, application.max_batch_size)
 
@@ -133,14 +133,18 @@ class GoodputTable:
     def best(self, statistics: GradientStatistics) -> NDArray[np.float64]:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].
 
-        The first row is for one node, the second for several; columns are GPU counts. The goodput of 0 GPUs is 0.
+        The first row is for one node, the second for several; columns are GPU counts. The goodput is 0 where there is
+        no such placement: of 0 GPUs, and of 1 GPU on several nodes.
         """
         table: NDArray[np.float64] = largest_goodputs(*statistics, self.application.init_batch_size, *self._candidates)
         return table
 
     @cached_property
     def _candidates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return M/M0 and the time of an optimiser step of every candidate, each of shape (2, max_replicas + 1, C)."""
+        """Return M/M0 and the time of an optimiser step of every candidate, each of shape (2, max_replicas + 1, C).
+
+        C is 50, or 1 for an application with a fixed batch size. Places without a candidate have the time ∞.
+        """
         application = self.application
         if application.fixed_batch_size is None:
             limits = application.batch_limits
@@ -166,6 +170,7 @@ class KnownGoodputs:
         self.model = model
         self._goodputs = np.zeros((2, 0))
         self._table: GoodputTable | None = None if before is None else before._table
+        # Compared by identity: a new fit makes a new object, and equal values of two fits are too rare to look for.
         if self._table and not (self._table.params is model.params and self._table.application is model.application):
             self._table = None
 
@@ -189,6 +194,7 @@ def candidates(  # type: ignore[no-untyped-def]
     choices = np.empty((NUM_CANDIDATES, 2), dtype=np.int64)
     count = 0
     for index in range(NUM_CANDIDATES):
+        # The ends are exact, which a power of a logarithm would not be.
         if index == 0:
             local = smallest / num_replicas
         elif index == NUM_CANDIDATES - 1:
@@ -196,6 +202,7 @@ def candidates(  # type: ignore[no-untyped-def]
         else:
             local = 10.0 ** (log_smallest + index * log_step) / num_replicas
         steps = int(np.ceil(local / max_atomic - ROUNDING_SLACK)) - 1
+        # A single GPU can measure the noise scale only with two passes.
         if num_replicas == 1 and local > init_batch_size + ROUNDING_SLACK:
             steps = max(steps, 1)
         atomic = int(np.ceil(local / (steps + 1) - ROUNDING_SLACK))
@@ -212,6 +219,7 @@ def candidates(  # type: ignore[no-untyped-def]
 @kernel
 def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyped-def]
     """Return the goodput [M0-equivalent examples/s] at batch size `scale`·M0, of optimiser steps of `time` [s]."""
+    # The formula of `efficiency.gain`, which is plain Python for callers that have no kernels.
     denominator = var / scale + sqr
     gain = (var + sqr) / denominator if denominator > 0.0 else 1.0
     return gain * init_batch_size / time
@@ -221,7 +229,10 @@ def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyp
 def best_choice(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
 ):
-    """Return the largest goodput of the candidates, in M0-equivalent examples/s, and m and accumulation steps there."""
+    """Return the largest goodput of the candidates, in M0-equivalent examples/s, and m and accumulation steps there.
+
+    Return −1, 0 and 0 if there is no candidate.
+    """
     best = -1.0
     best_atomic = 0
     best_steps = 0
@@ -326,7 +337,7 @@ class Alone:
 
     @cached_property
     def choices(self) -> list[BatchChoice]:
-        """Return the distinct choices of 50 batch sizes in geometric steps."""
+        """Return the distinct choices of 50 batch sizes in geometric steps, without those below the limits."""
         limits = self.profile.application
         num_replicas = sum(self.gpus_by_node)
         smallest = limits.smallest_batch(num_replicas)

@@ -201,9 +201,11 @@ class BatchPlan:
         last_epoch = -1
         for size, equal_sizes in groupby(self.sizes):
             last_epoch += len(list(equal_sizes))
+            # `until` counts the skipped steps, as the epochs of the plan do. `start` and `end` do not, as the progress.
             until = self.epoch_end(last_epoch)
             if until < self.total_steps:
                 step_time = self.epoch_time(size) / epoch_steps
+                # The lag of the change before may last longer than this stretch, which then has no steps.
                 until = max(until + self.lag / step_time, start + skipped)
             end = max(min(until, self.total_steps) - skipped, start)
             stretches.append((size, end))
@@ -215,7 +217,7 @@ class BatchPlan:
 
     @property
     def time(self) -> float:
-        """Return the training time on the expected type [s]."""
+        """Return the training time on the expected type [s], also if it is longer than `most_time`."""
         times = []
         start = 0.0
         for size, end in self.stretches:
@@ -238,7 +240,7 @@ class PlannedProfile:
 
     @property
     def by_type(self) -> Mapping[str, PlannedProfile]:
-        """Return the profile on each type with known speeds."""
+        """Return the profile on each type with known speeds; empty for the profile on one of them."""
         if self.gpu_type is not None:
             return {}
         return {name: replace(self, gpu_type=name) for name, _ in self.plan.speeds}
@@ -275,10 +277,10 @@ class PlannedProfile:
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics with which an epoch makes equal progress at any batch size."""
+        """Return statistics with which an epoch makes equal progress at each batch size, from the first size on."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
         gain = self._steps_of_first_size(batch_size)
-        if gain <= 1:
+        if gain <= 1:  # the first batch size
             return GradientStatistics(1.0, 0.0)
         # With these statistics, (var + sqr) / (var / scale + sqr) is the gain.
         return GradientStatistics(sqr=1 - gain / scale, var=gain - 1)

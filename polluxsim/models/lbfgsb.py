@@ -127,6 +127,7 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
     if slope == 0.0:
         return CauchyPoint(point, free, moved)
     curvature = -theta * slope
+    # Rounding could make the curvature 0 or less, and the minimum would then be at infinity.
     least_curvature = EPSILON * curvature
     curvature -= dot(_middle_product(memory, along), along)
     reached = 0.0
@@ -199,6 +200,7 @@ def subspace_minimum(
         if free[i]:
             projected[i] = min(max(point[i] + newton[i], lower[i]), upper[i])
             inside = inside and lower[i] < projected[i] < upper[i]
+    # The projection can lead up. Then the step ends at the first bound. (Source: Morales and Nocedal.)
     if not inside and dot(difference(projected, x), gradient) > 0.0:
         _walk_to_bounds(point, newton, lower, upper, free, projected)
     return projected, True
@@ -258,7 +260,9 @@ def _middle_product(memory: HessianPairs, vector: Array) -> Array:
 
 @helper
 def _solve_on_free(memory: HessianPairs, free: NDArray[np.bool_], vector: Array) -> bool:
-    """Multiply `vector`, shape (n,), by B⁻¹ on the free variables; return whether B is definite there.
+    """Multiply `vector`, shape (n,), by B⁻¹ on the free variables; return whether B is positive definite there.
+
+    If B is not, the vector stays as it is.
 
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
     variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.
@@ -317,7 +321,10 @@ def _solve_on_free(memory: HessianPairs, free: NDArray[np.bool_], vector: Array)
 def _walk_to_bounds(  # type: ignore[no-untyped-def]
     point, step, lower, upper, free, result
 ):
-    """Write `point` plus the part of `step` within the bounds; all of shape (n,)."""
+    """Write `point` plus the largest part of `step` within the bounds to `result`; all of shape (n,).
+
+    Only free variables change.
+    """
     share = 1.0
     blocking = -1
     for i in range(point.size):
@@ -329,13 +336,16 @@ def _walk_to_bounds(  # type: ignore[no-untyped-def]
     for i in range(point.size):
         if free[i]:
             result[i] = point[i] + share * step[i]
-    if blocking >= 0:
+    if blocking >= 0:  # exactly at its bound, which the sum above can miss by rounding
         result[blocking] = upper[blocking] if step[blocking] > 0 else lower[blocking]
 
 
 @helper
 def _factorise(matrix: Array) -> bool:
-    """Replace the lower triangle of a symmetric matrix by its Cholesky factor; return whether it is definite."""
+    """Replace the lower triangle of a symmetric matrix by its Cholesky factor.
+
+    Return whether the matrix is positive definite. If it is not, the factor is not complete.
+    """
     for i in range(matrix.shape[0]):
         for j in range(i + 1):
             for k in range(j):

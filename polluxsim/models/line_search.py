@@ -1,5 +1,8 @@
 """Moré and Thuente's line search, asked one step at a time, for the compiled minimiser of the throughput fit.
 
+The names are those of the paper: x is the best step so far, y the other end of the interval that contains a minimum,
+and t the trial step. The value of the function at x is fx, and its slope there gx; likewise for y and t.
+
 Source: J. J. Moré and D. J. Thuente, "Line search algorithms with guaranteed sufficient decrease", ACM TOMS 20
 (1994), with the constants that L-BFGS-B uses.
 """
@@ -15,6 +18,9 @@ from polluxsim.common.kernels import helper
 SUFFICIENT_DECREASE = 1e-3  # decrease of the function relative to that of its tangent at the start, µ of the paper
 CURVATURE = 0.9  # slope at the end relative to the slope at the start, η of the paper
 INTERVAL_TOLERANCE = 0.1  # width of the interval, relative to its upper end, at which the search ends
+SHRINKAGE = 0.66  # largest width of the interval relative to that before two steps, and of a step in it
+LEAST_EXTRAPOLATION = 1.1  # limits of the next step, relative to the last one, while no interval is known
+MOST_EXTRAPOLATION = 4.0
 
 
 class Bracket(NamedTuple):
@@ -46,17 +52,19 @@ def is_over(
 ) -> bool:
     """Return whether the trial step is good enough, or the best one that rounding and bounds allow."""
     test_slope = SUFFICIENT_DECREASE * slope0
-    enough = value <= value0 + step * test_slope
-    if enough and abs(slope) <= -CURVATURE * slope0:
+    has_decreased = value <= value0 + step * test_slope
+    if has_decreased and abs(slope) <= -CURVATURE * slope0:
         return True
     if bracket.bracketed:
+        # Rounding leaves no step inside the interval.
         if step <= bracket.low or step >= bracket.high:
             return True
         if bracket.high - bracket.low <= INTERVAL_TOLERANCE * bracket.high:
             return True
-    if step == longest and enough and slope <= test_slope:
+    # The function still falls at the longest step that the bounds allow.
+    if step == longest and has_decreased and slope <= test_slope:
         return True
-    return step == 0.0 and (not enough or slope >= test_slope)
+    return step == 0.0 and (not has_decreased or slope >= test_slope)
 
 
 @helper
@@ -66,7 +74,7 @@ def advance(
     """Return the bracket after a trial step, and the next trial step."""
     test_slope = SUFFICIENT_DECREASE * slope0
     test = value0 + step * test_slope
-    first_stage = bracket.first_stage and not (value <= test and slope >= SUFFICIENT_DECREASE * slope0)
+    first_stage = bracket.first_stage and not (value <= test and slope >= test_slope)
     b = bracket
     if first_stage and value <= b.best_value and value > test:
         # The first stage minimises psi of the paper: the function minus its sufficient decrease.
@@ -87,16 +95,18 @@ def advance(
     width = b.width
     older_width = b.older_width
     if bracketed:
-        if abs(y - x) >= 0.66 * older_width:
+        # The interval shrinks too slowly, so that its middle is better.
+        if abs(y - x) >= SHRINKAGE * older_width:
             trial = x + 0.5 * (y - x)
         older_width = width
         width = abs(y - x)
         low = min(x, y)
         high = max(x, y)
     else:
-        low = trial + 1.1 * (trial - x)
-        high = trial + 4.0 * (trial - x)
+        low = trial + LEAST_EXTRAPOLATION * (trial - x)
+        high = trial + MOST_EXTRAPOLATION * (trial - x)
     trial = min(max(trial, 0.0), longest)
+    # No further progress is possible: the search ends with the best step.
     if bracketed and (trial <= low or trial >= high or high - low <= INTERVAL_TOLERANCE * high):
         trial = x
     return Bracket(x, fx, gx, y, fy, gy, bracketed, first_stage, low, high, width, older_width), trial
@@ -106,7 +116,8 @@ def advance(
 def _next_trial(x, fx, gx, y, fy, gy, t, ft, gt, bracketed, low, high):  # type: ignore[no-untyped-def]
     """Return the new (x, f(x), f'(x), y, f(y), f'(y), trial, bracketed): section 4 of the paper, cases 1 to 4.
 
-    x is the best step so far, y the other end, t the trial just evaluated, within (low, high).
+    x is the best step so far, y the other end, t the trial just evaluated. The new trial of an unbounded case is `low`
+    or `high`.
     """
     opposite = gt * np.sign(gx) < 0.0
     if ft > fx:  # case 1: a higher value, so a minimiser lies between
@@ -160,7 +171,8 @@ def _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high):  # type: ignore[no-
         trial = cubic if abs(cubic - t) > abs(secant - t) else secant
         return max(low, min(high, trial))
     trial = cubic if abs(cubic - t) < abs(secant - t) else secant
-    guard = t + 0.66 * (y - t)
+    # Not too near the other end, which is not as good.
+    guard = t + SHRINKAGE * (y - t)
     return min(guard, trial) if t > x else max(guard, trial)
 
 

@@ -42,7 +42,10 @@ class Sensitivity:
         return min(_at(self.cpus, inf), _at(self.memory, inf))
 
     def least(self, speed: float, otherwise: Host) -> Host:
-        """Return the least CPUs and memory per GPU for a speed; without a curve, those of `otherwise`."""
+        """Return the least CPUs and memory per GPU for a speed; without a curve, those of `otherwise`.
+
+        For a speed above a curve, return the amount from which on more has no effect.
+        """
         return Host(
             _least(self.cpus, speed) if self.cpus else otherwise.cpus,
             _least(self.memory, speed) if self.memory else otherwise.memory,

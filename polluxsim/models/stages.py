@@ -39,13 +39,17 @@ def interleaved(pack: tuple[Stages, ...]) -> float:
         return pack[0].step
     cycle = min(map(_cycle, permutations(pack)))
     if len(pack) == 2:
+        # Two jobs can also alternate: while one loads, the other computes and then uses the network.
         a, b = pack
         cycle = min(cycle, max(a.load, b.compute + b.network) + max(b.load, a.compute + a.network))
     return cycle * OVERHEAD[len(pack)]
 
 
 def _cycle(order: Sequence[Stages]) -> float:
-    """Return the time of a cycle of four turns, in which the jobs pass through the stages in this order [s]."""
+    """Return the time of a cycle of four turns, in which the jobs pass through the stages in this order [s].
+
+    It is the time once two cycles are nearly equal, or that of the second cycle.
+    """
     ends = [0.0]  # of the turns [s]
     for turn in range(8):
         # One job uses the network and the next job the GPU. The third job loads, from the end of the turn before. A
@@ -61,6 +65,7 @@ def _cycle(order: Sequence[Stages]) -> float:
         if turn > 0 and loading < len(order):
             end = max(end, ends[turn - 1] + order[loading].load)
         ends.append(end)
+        # From the fifth turn on, the last four turns and the four that end one turn earlier can be compared.
         if turn >= 4:
             cycle = ends[turn + 1] - ends[turn - 3]
             before = ends[turn] - ends[turn - 4]
@@ -71,7 +76,9 @@ def _cycle(order: Sequence[Stages]) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def beside(guest: Stages, host: Stages) -> float:
-    """Return the step time of a guest job that uses only the idle resources of the host job [s]; ∞ if none are idle.
+    """Return the step time of a guest job that uses only the idle resources of the host job [s].
+
+    It is ∞ if the host leaves no time for a stage of the guest.
 
     A turn is one step of the host. A stage of the guest runs during the other stages of the host. The next stage of the
     guest begins in the rest of the last turn.
@@ -95,7 +102,7 @@ def beside(guest: Stages, host: Stages) -> float:
 
 
 def goes_beside(guest: Stages | None, host: Stages | None) -> bool:
-    """Return whether a guest job progresses on the idle resources of a host job; False if stages are unknown."""
+    """Return whether a guest job progresses on the idle resources of a host job; False if unknown for one of them."""
     return guest is not None and host is not None and beside(guest, host) < inf
 
 

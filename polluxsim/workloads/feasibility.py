@@ -27,6 +27,7 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
         if len(cluster.types) == 1:  # otherwise, another type may have enough GPUs
             problem += "; use a larger cluster, or leave out larger jobs"
         return problem
+    # A cluster that states no types has one, whose name no job and no profile can state.
     if gpu_type == ANY.name:
         return None if profile is None else _why_not_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:
@@ -45,12 +46,14 @@ def _why_not_type(job: Job, gpu_type: str) -> str | None:
 
     A speed of 0 means that the job does not fit in memory.
     """
-    speed = dict(job.type_speeds).get(gpu_type)
-    if not job.type_speeds or speed:
+    if not job.type_speeds:
         return None
+    speed = dict(job.type_speeds).get(gpu_type)
     if speed is None:
         return "the job has no speed on this type"
-    return "the job does not fit in memory"
+    if speed == 0:
+        return "the job does not fit in memory"
+    return None
 
 
 def _why_not_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:

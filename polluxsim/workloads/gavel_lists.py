@@ -91,11 +91,14 @@ class Course(NamedTuple):
         return self.first
 
     def _doubled(self, times: int) -> int:
-        """Return the first batch size after it was doubled some times [examples per GPU]."""
+        """Return the first batch size after it was doubled some times, at most the largest [examples per GPU]."""
         return min(self.first << times, self.largest)
 
     def _is_critical(self, epoch: int) -> bool:
-        """Return whether gradients change too fast for a large batch. Source: Shockwave's simulator."""
+        """Return whether, by Accordion, gradients change too fast in an epoch for a large batch.
+
+        Source: Shockwave's simulator.
+        """
         if self.model == "ResNet-18":
             start = 20 if self.first == 256 else 10
             return epoch < start or 150 <= epoch < 160 or 250 <= epoch < 260
@@ -169,7 +172,10 @@ class GavelList:
         return jobs, self.path, tuple(notes)
 
     def _job(self, job: _Listed, speeds: Speeds | None, doublings: Doublings) -> Job:
-        """Return a listed job. Without `speeds`, its speed follows from its duration."""
+        """Return a listed job. Without `speeds`, its speed follows from its duration.
+
+        Raise InvalidInputError if its speed on `gpu_type` is unknown or 0, or it has an invalid value.
+        """
         row = job.row
         if speeds is None:
             own_speeds: Mapping[tuple[str, int], float] | None = self._speeds_by_duration(job)
@@ -187,7 +193,10 @@ class GavelList:
             raise bad_line(row.path, row.line, str(error)) from None
 
     def _speeds_by_duration(self, job: _Listed) -> Mapping[tuple[str, int], float]:
-        """Return the speed that follows from the duration of a job [steps/s]."""
+        """Return the speed that follows from the duration of a job, on `gpu_type` at its batch size [steps/s].
+
+        Raise InvalidInputError if the list states no duration.
+        """
         if not job.duration:
             how = "put throughputs_alone.csv beside the list, or give workload.throughputs=FILE"
             raise bad_line(job.row.path, job.row.line, f"the speed of {job.model} is unknown without a duration; {how}")
@@ -216,12 +225,13 @@ class GavelList:
             examples = APPLICATIONS[job.model].epoch
         else:  # the whole training is one epoch
             examples = job.total_steps * course.first
-        planned = sum(examples / size / speeds[self.gpu_type, size] for size in expected)
-        most_steps = inf
+        expected_time = sum(examples / size / speeds[self.gpu_type, size] for size in expected)
+        most_time = inf
         if self.overtime is not None:
-            most_steps = float(max(floor(floor(planned) * self.overtime), 1))
+            # Whole seconds, as in Shockwave's simulator.
+            most_time = float(max(floor(floor(expected_time) * self.overtime), 1))
         return BatchPlan(
-            tuple(sizes), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most_steps
+            tuple(sizes), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most_time
         )
 
 
@@ -258,7 +268,7 @@ def _read_doublings(path: Path) -> Doublings:
 
 
 def _epochs(row: Row) -> Sequence[int]:
-    """Return the numbers of epochs in a cell."""
+    """Return the numbers of epochs in a cell. Raise InvalidInputError for another cell."""
     words = row.text("doubles_at_epochs").split()
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
         raise row.error("doubles_at_epochs", "numbers of epochs with spaces between them")
@@ -266,7 +276,10 @@ def _epochs(row: Row) -> Sequence[int]:
 
 
 def _course(job: _Listed, doublings: Doublings) -> Course:
-    """Return the course of a listed job. The training of an unknown application is one epoch of a fixed batch size."""
+    """Return the course of a listed job. The training of an unknown application is one epoch of a fixed batch size.
+
+    Raise InvalidInputError if an unknown application has another mode, or a job has too many epochs.
+    """
     if job.model not in APPLICATIONS:
         if job.mode != "static":
             problem = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"

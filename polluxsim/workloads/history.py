@@ -49,10 +49,11 @@ class Draw:
 
     Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
     about the arrival rate. Pieces are hours, or shorter if the past is less than a day. The past begins before the
-    first submission by the mean time between submissions. Otherwise arrivals would seem too frequent.
+    first submission by the mean time between submissions. Otherwise arrivals would seem too frequent. But if some jobs
+    were submitted before the run, the past begins with the run.
 
-    `seen` has the jobs submitted until `time` [s]. `durations` has the total time of each unfinished job without a
-    profile [s], and `length` is the length of a piece [s].
+    `seen` has the jobs submitted until `time` [s]. `durations` has the total time of each unfinished job that has a
+    duration, and neither a profile nor a plan [s]. `length` is the length of a piece [s].
 
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
@@ -69,13 +70,13 @@ class Draw:
         past = [seen_job for seen_job in resample if _has_duration(seen_job.job)]
         past.sort(key=lambda seen_job: seen_job.ran)
         self.durations = self._durations([seen_job for seen_job in seen if _has_duration(seen_job.job)], past)
-        # A job that waited for other jobs was submitted after them, whatever its own time is.
-        # Nothing else is known of the arrivals before the start of the run.
         arrived = [seen_job for seen_job in seen if seen_job.job.past is None]
         span = 0.0
         if len(arrived) < len(seen):
+            # Of the jobs submitted before the run, only those are known that had not ended. So they are no arrivals.
             span = time
         elif arrived:
+            # A job that waited for other jobs was submitted after them, whatever its own time is.
             submissions = [seen_job.job.submit_time for seen_job in arrived if not seen_job.job.after]
             first_submission = min(submissions, default=time)
             span = (time - first_submission) * (1 + 1 / len(arrived))
@@ -92,7 +93,10 @@ class Draw:
         self._num_arrivals = 0
 
     def arrivals(self, start: float) -> Iterator[Job]:
-        """Yield the jobs of another piece, which begins at `start` [s]."""
+        """Draw a piece of the past, and yield its jobs, moved in time so that the piece begins at `start` [s].
+
+        The jobs get new names and wait for no others.
+        """
         piece = int(self._rng.choice(self._drawn_pieces))
         shift = start - (self._start + piece * self.length)
         for job in self._pieces[piece]:
@@ -112,7 +116,10 @@ class Draw:
             )
 
     def _durations(self, seen: Sequence[Seen], past: Sequence[Seen]) -> dict[JobId, float]:
-        """Return the duration of each unfinished job in `seen` [s], drawn from `past`, jobs in order of run time."""
+        """Return the duration of each unfinished job in `seen` [s], drawn from `past`, jobs in order of run time.
+
+        Typical durations need durations of the unfinished jobs too. So a first estimate of these is drawn before.
+        """
         unfinished = [seen_job for seen_job in seen if not seen_job.is_complete]
         runs = defaultdict[object, Runs](list)  # by kind of job
         for seen_job in past:
@@ -200,6 +207,7 @@ def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Jo
 
     def typical(job: Job) -> float:
         mean = overall
+        # From the widest kind to the narrowest, each shrunk towards the one before.
         for kind in reversed(_owner_kinds(job) or _kinds(job)[:1]):
             mean = (logs[kind] + PRIOR_JOBS * mean) / (counts[kind] + PRIOR_JOBS)
         return exp(mean)

@@ -77,8 +77,11 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _names(row: Row, column: str) -> tuple[str, ...]:
-    """Return the names in a list, or in a text with spaces or semicolons between them."""
-    value = as_name(row.values[column])
+    """Return the names in a list, or in a text with spaces or semicolons between them.
+
+    Raise InvalidInputError for another value.
+    """
+    value = as_name(row.values[column])  # a single name may consist of digits, and a file has it as a number
     if isinstance(value, str):
         value = _split(value)
     allowed = f"names {_SEPARATED}, or a list of names"
@@ -261,7 +264,7 @@ class Job:
 
     @property
     def fixed_duration(self) -> float | None:
-        """Return the duration of a job that takes an equal time on any GPUs [s], or None."""
+        """Return the duration of a job that takes an equal time on all GPUs [s]; None for other jobs."""
         depends_on_gpus = self.speeds or self.type_speeds or self.plan is not None
         if depends_on_gpus:
             return None
@@ -269,25 +272,34 @@ class Job:
 
     @property
     def host(self) -> Host | None:
-        """Return the CPUs and memory that the user requests for each GPU, or None."""
+        """Return the CPUs and memory that the user requests for each GPU; 0 if only the other one is requested.
+
+        Return None if the user requests neither.
+        """
         if self.cpus is None and self.memory is None:
             return None
         return Host((self.cpus or 0.0) / self.num_replicas, (self.memory or 0.0) / self.num_replicas)
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """Return the speed of the job against CPUs and memory, as its user states it."""
+        """Return the speed of the job against CPUs and memory, as its user states it; None without a statement."""
         if not self.cpu_speeds and not self.memory_speeds:
             return None
         return _sensitivity(self.cpu_speeds, self.memory_speeds)
 
     def _is_plainly_right(self) -> bool:
-        """Return whether quick checks pass, to save time for workloads with millions of jobs."""
+        """Return whether quick checks pass, to save time for workloads with millions of jobs.
+
+        They pass for most valid jobs, and for no invalid job. The checks of `_check` follow where they do not pass.
+        """
         return (
-            type(self.job_id) is str is type(self.application)
-            and type(self.num_replicas) is int is type(self.batch_size)
+            type(self.job_id) is str
+            and type(self.application) is str
+            and type(self.num_replicas) is int
+            and type(self.batch_size) is int
             and type(self.submit_time) is float
-            and 1 <= self.num_replicas <= MOST_COUNT >= self.batch_size >= 1
+            and 1 <= self.num_replicas <= MOST_COUNT
+            and 1 <= self.batch_size <= MOST_COUNT
             and 0.0 <= self.submit_time <= MOST_SECONDS
             and (self.duration is None or (type(self.duration) is float and 0.0 < self.duration <= MOST_SECONDS))
             and (self.duration is None or self.batch_size <= self.num_replicas)
@@ -303,9 +315,11 @@ class Job:
         )
 
     def _check(self) -> None:
+        """Raise InvalidJobError about the first field with an invalid value."""
         for name, kind in KINDS.items():
             value = getattr(self, name)
-            if (value is not None or name in _REQUIRED) and not kind.is_valid(value):
+            is_stated = value is not None or name in _REQUIRED
+            if is_stated and not kind.is_valid(value):
                 raise self._error(name, kind.requirement)
         if (self.min_replicas or 1) > self.num_replicas:
             raise self._error("min_replicas", f"at most num_replicas, {self.num_replicas}")
@@ -358,10 +372,11 @@ class Job:
             raise InvalidJobError(self.job_id, f"past_{name}", value, requirement)
 
     def _error(self, name: str, allowed: str) -> InvalidJobError:
+        """Return the error about a field, with what is allowed."""
         return InvalidJobError(self.job_id, name, getattr(self, name), allowed)
 
 
-@lru_cache(1 << 12)
+@lru_cache(1 << 12)  # the engine asks for it at each change, and many jobs have the same curves
 def _sensitivity(cpus: Curve, memory: Curve) -> Sensitivity:
     return Sensitivity(cpus, memory)
 
@@ -369,15 +384,18 @@ def _sensitivity(cpus: Curve, memory: Curve) -> Sensitivity:
 KINDS: Mapping[str, Kind] = {item.name: item.metadata["kind"] for item in fields(Job) if item.metadata}
 """Kinds of the fields of a job, by name."""
 
+# None is a valid value of the fields whose default it is.
 _REQUIRED = frozenset(item.name for item in fields(Job) if item.default is not None)
 
 NOT_IN_A_COLUMN = ("plan", "past")  # fields that are not the value of one column in a file
 
 _WITH_DEFAULT = [item.name for item in fields(Job) if item.default is not MISSING]
 
+# The first two fields with a default are `line`, which a file does not state, and `duration`.
 OPTIONS = tuple(name for name in _WITH_DEFAULT[2:] if name not in NOT_IN_A_COLUMN)
 """Optional fields in a file, in the order of the fields; they follow `duration`."""
 
+# `_is_plainly_right` checks these options one by one. It compares all others, which few jobs have, with their defaults.
 _CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos", "num_nodes")
 _UNCHECKED_OPTIONS = tuple(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE)
 _OTHER_OPTIONS = (*_UNCHECKED_OPTIONS, *NOT_IN_A_COLUMN)

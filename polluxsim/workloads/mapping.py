@@ -106,7 +106,10 @@ def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -
 
 
 def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
-    """Return the shortest time to completion on a number of GPUs [s], and its configuration."""
+    """Return the shortest time to completion on a number of GPUs [s], and its configuration.
+
+    Of equal times, the one with the smallest batch counts.
+    """
     times = []
     for batch_size in profile.batch_sizes:
         if ceil(batch_size / replicas) >= profile.application.min_atomic_batch_size:
@@ -136,9 +139,12 @@ class GpuTimeClass:
     """
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
-        """Return an application of the job's size class."""
+        """Return an application of the job's size class; None from 1000 GPU-hours on."""
         job_class = classify(job.gpu_time)
-        return None if job_class is None else job_class[1][rng.integers(len(job_class[1]))]
+        if job_class is None:
+            return None
+        _, applications = job_class
+        return applications[rng.integers(len(applications))]
 
 
 RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}  # rules by name
@@ -246,7 +252,7 @@ class MappedTrace:
             raise invalid_setting("workload.select", self.select, "settings, for example workload.select.hours=8")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Map the trace. The notes of the workload state how many jobs are left out."""
+        """Map the trace. The notes of the workload state how many jobs are left out. Raise the errors of `map`."""
         workload, report = self.map(profiles)
         return replace(workload, notes=tuple(report.notes()))
 
@@ -313,6 +319,7 @@ class MappedTrace:
         of the window as they are without it.
         """
         before = self.select.before(jobs)
+        # By identity, because two jobs of a log can have equal values.
         places = {id(job): (state, start) for job, state, start in before}
         rng = np.random.default_rng([self.seed, 1])
         pairs = _stand_ins([job for job, _, _ in before], rule, requests, profiles, rng, source=self.path)
@@ -346,9 +353,10 @@ def map_jobs(
     tuned: bool,
     source: str,
 ) -> Workload:
-    """Return jobs of a trace, mapped by the paper's rule, with names APPLICATION-NUMBER.
+    """Return the workload of jobs of a trace, mapped by the paper's rule, with names APPLICATION-NUMBER.
 
-    `usable` are the jobs of the trace from which realistic requests are drawn.
+    `usable` are the jobs of the trace from which realistic requests are drawn, if the requests are not `tuned`. Jobs of
+    1000 GPU-hours or more are left out. Raise UnknownApplicationError if an application has no profile.
     """
     requests = _requests(profiles, usable, tuned=tuned)
     pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
@@ -371,9 +379,9 @@ def stand_ins(
     *,
     source: str,
 ) -> list[tuple[TraceJob, Job]]:
-    """Return pairs of a job of a trace and the job with a profile to which a rule maps it, in order of submission.
+    """Return pairs of a job of a trace and the job with a profile to which a rule maps it, in the order of `jobs`.
 
-    All jobs of the trace have a duration. Jobs that the rule maps to None are left out.
+    Each of the jobs must have a duration. Jobs that the rule maps to None are left out.
 
     Raise UnknownApplicationError if the rule names an application without a profile, and MappingRuleError if the rule
     raises an exception.

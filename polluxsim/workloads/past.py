@@ -98,7 +98,8 @@ def at_cut(submitted: float, wait: float | None, duration: float | None, cut: fl
     """Return the state of a job of a log when a window is cut, and its start; None if it has ended [s].
 
     The job was submitted before the cut, at `submitted`, waited for `wait` and ran for `duration` [s]. The start counts
-    from the cut [s]. A job without a recorded wait counts as if it started at its submission.
+    from the cut [s]. A job without a recorded wait counts as if it started at its submission, and one without a known
+    duration as if it ended when it started.
     """
     start = submitted + max(wait or 0.0, 0.0)
     if start + (duration or 0.0) <= cut:
@@ -143,7 +144,7 @@ def past_of(row: Row) -> Past | None:
 
 
 def _placement(row: Row) -> Placement:
-    """Return the GPUs of a running job from a cell like `0:4 1:2`."""
+    """Return the GPUs of a running job from a cell like `0:4 1:2`. Raise InvalidInputError for another cell."""
     pairs = []
     for text in row.text("past_nodes").split():
         numbers = [read_number(part) for part in text.split(":")]

@@ -59,7 +59,11 @@ class PhillySample:
     seed: NonNegativeInt = 0  # seed of the draws
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the workload; tuned configurations follow from `profiles`."""
+        """Draw the workload; tuned configurations follow from `profiles`.
+
+        Raise InvalidInputError if the trace cannot be read, InvalidConfigError if it has too few jobs, and
+        UnknownApplicationError if an application has no profile.
+        """
         check_profiles(profiles)
         usable = Selection().select(_folded(Path(self.path)))
         candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]
@@ -178,7 +182,10 @@ class PhillyLikeReplay:
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the load and map the jobs of a minute or more and less than 1000 GPU-hours, as in the paper."""
+        """Draw the load and map the jobs of a minute or more and less than 1000 GPU-hours, as in the paper.
+
+        Raise InvalidInputError if no job is drawn, and UnknownApplicationError if an application has no profile.
+        """
         check_profiles(profiles)
         source = f"philly-like replay workload, seed {self.seed}"
         usable = Selection().select(trace_jobs(self._source().draw(), self.start))
@@ -223,13 +230,14 @@ class PhillyLikeRigid:
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the jobs."""
+        """Draw the load and return its rigid jobs. Raise InvalidInputError if no job is drawn."""
         drawn = Selection().select(trace_jobs(self._source().draw(), self.start))
         usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
         if not usable:
             raise no_job("philly-like rigid workload", self._source())
         # A separate stream, so that the load does not depend on deadlines.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(5)[4])
+        # Drawn also for jobs without deadlines, which do not use them.
         slacks = rng.uniform(LEAST_SLACK, self.slack or LEAST_SLACK, len(usable)).tolist()
         jobs = tuple(self._job(job, slack) for job, slack in zip(usable, slacks, strict=True))
         return Workload(jobs, source=f"philly-like rigid workload, seed {self.seed}")

@@ -240,7 +240,7 @@ class ReplayLike:
         check("workload.hours · workload.rate", self.hours * self.rate, Annotated[float, Range(most=MOST_HOURS)])
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the jobs. Times are from the start of the window."""
+        """Draw the jobs. Times are from the start of the window. Raise InvalidInputError if no job is drawn."""
         drawn = trace_jobs(self.draw(), self.start)
         if not drawn:
             raise no_job("philly-like log", self)

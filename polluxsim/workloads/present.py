@@ -61,7 +61,8 @@ def present_jobs(queue: Queue, site: Site) -> PresentJobs:
     """Return the jobs of a queue. Time 0 is the time of the queue.
 
     A waiting job that cannot start for now is kept out, with the jobs that wait for it. A running job is left out if it
-    is on a node that takes no other jobs. Raise InvalidInputError if a job has an invalid value.
+    is on a node that takes no other jobs, or does not fit on the nodes. Raise InvalidInputError if a job has an invalid
+    value.
     """
     present = PresentJobs()
     for queued in queue.jobs:
@@ -118,7 +119,11 @@ def _add_waiting(present: PresentJobs, queue: Queue, queued: QueuedJob, site: Si
 
 
 def _job(queue: Queue, queued: QueuedJob, site: Site, submit_time: float, past: Past | None) -> Job:
-    """Return a job of the queue. A job without a limit that is known runs for long, until its run time is drawn."""
+    """Return a job of the queue.
+
+    It lasts until its time limit or, if the limit is unknown or over, for `LONG` from now on. A draw of its run time
+    replaces this duration.
+    """
     ran = 0.0
     after = queued.after
     if past is not None:
@@ -162,6 +167,7 @@ def _job(queue: Queue, queued: QueuedJob, site: Site, submit_time: float, past: 
 
 def _keep_out_followers(present: PresentJobs) -> None:
     """Keep jobs out that wait for jobs which are not in the run."""
+    # Each job that is kept out may have followers of its own.
     has_changed = True
     while has_changed:
         names = {job.job_id for job in present.jobs}

@@ -128,7 +128,10 @@ class HyperParameterSearch:
             raise invalid_setting("workload.at_once", self.at_once, must)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload of the first trials, which creates the later trials."""
+        """Return the workload of the first trials, which creates the later trials.
+
+        Raise UnknownApplicationError if the application has no profile.
+        """
         profile = profiles.get(self.application)
         if profile is None:
             requirement = one_of(self.application, sorted(profiles))

@@ -26,7 +26,7 @@ class GavelJobs(GavelList):
     """Workload of a job list; the parameters are those of `GavelList`."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs."""
+        """Read the jobs of the list. Raise InvalidInputError as `read` does."""
         return Workload(*self.read())
 
 
@@ -50,7 +50,7 @@ class MuriJobs:
     path: str  # path of the file (.csv)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs."""
+        """Read the jobs of the file. Raise InvalidInputError if it cannot be read, or a row is invalid."""
         path = Path(self.path)
         return Workload(tuple(_muri_job(row) for row in read_rows(path, MURI_COLUMNS)), source=self.path)
 
@@ -106,11 +106,15 @@ class ElasticFlowJobs:
     throughputs: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs."""
+        """Read the jobs: with profiles, or with the measured speeds of `throughputs`.
+
+        Raise InvalidInputError if a file cannot be read, a row is invalid, or a speed was not measured.
+        """
         build: Callable[[Row, _Columns], Job] = _trained
         if self.throughputs is not None:
             build = partial(_measured, read_throughputs(Path(self.throughputs)))
         rows = list(read_rows(Path(self.path), ("job_id", "model_name", "batch_size", "num_gpu")))
+        # All rows have the columns of the first.
         columns = _Columns(
             _either(rows[0], "submit_time", "submission_time"),
             _either(rows[0], "ddl", "deadline"),
@@ -160,7 +164,7 @@ def _speeds(row: Row) -> Speeds:
 
 
 def _either(row: Row, *names: str) -> str:
-    """Return the first of the names that is a column of the table."""
+    """Return the first of the names that is a column of the table. Raise InvalidInputError if none is."""
     name = next((name for name in names if name in row.values), None)
     if name is None:
         raise bad_line(row.path, 1, f"missing column {names[0]!r} or {names[1]!r}")
@@ -181,7 +185,7 @@ def _trained(row: Row, columns: _Columns) -> Job:
 
 
 def _measured(table: Table, row: Row, columns: _Columns) -> Job:
-    """Return a job with measured speeds."""
+    """Return a job with measured speeds. Raise InvalidInputError if it requests what was not measured."""
     model = row.text("model_name")
     batch_size = row.integer("batch_size", at_least=1)
     speeds = table.get((model, batch_size))

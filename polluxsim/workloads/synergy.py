@@ -70,7 +70,7 @@ class SplitLoad:
             check("a task in workload.split", task, Annotated[str, OneOf(*models_by_task())])
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the jobs."""
+        """Draw the jobs: submissions, tasks, GPUs and durations first, then the model of each job."""
         rng = np.random.default_rng(self.seed)
         tasks = models_by_task()
         times = np.cumsum(rng.exponential(HOUR / self.jobs_per_hour, self.num_jobs))

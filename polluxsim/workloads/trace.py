@@ -90,7 +90,11 @@ class TraceReplay:
             raise invalid_setting("workload.priorities", self.priorities, "a mapping, like {LS: 2, BE: 0}")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs."""
+        """Return the jobs of the window, and those that run or wait at its start.
+
+        Raise InvalidInputError if the file is no trace or has no such job, and InvalidConfigError if a setting
+        contradicts the trace.
+        """
         if self.since is not None or self.until is not None:
             return self._in_dates(read_info(Path(self.path))).load(profiles)
         notes = Counter[str]()
@@ -140,7 +144,10 @@ class TraceReplay:
                 raise InvalidConfigError(f"workload.{name} and workload.{other} contradict each other; leave one out")
 
     def _in_dates(self, info: TraceInfo) -> TraceReplay:
-        """Return the same replay, with the start and the length of the window in hours in place of their dates."""
+        """Return the same replay, with the start and the length of the window in hours in place of their dates.
+
+        Raise InvalidConfigError if the log has no dates, or the window begins before the log or is empty.
+        """
         origin = dates_of(Path(self.path), info)
         if origin is None:
             dates = " and ".join(f"workload.{name}" for name in ("since", "until") if getattr(self, name) is not None)
@@ -176,7 +183,10 @@ class TraceReplay:
     def _drawn_pieces(
         self, jobs: Sequence[Job], length: float, end: float, notes: Counter[str]
     ) -> list[tuple[int, list[Job]]]:
-        """Return the numbers and the jobs of the drawn pieces of a length [s]; the log ends at `end` [s]."""
+        """Return the numbers and the jobs of the drawn pieces of a length [s]; the log ends at `end` [s].
+
+        Count the jobs after the last piece in `notes`. Raise InvalidConfigError if there are fewer than two pieces.
+        """
         count = int(end / length + 1 - LEAST_SHARE)
         if count < 2:
             largest = f"{end * self.load_factor / HOUR / 2:.3g}"
@@ -191,10 +201,12 @@ class TraceReplay:
                 pieces[piece].append(job)
             else:
                 notes["jobs after the last whole piece left out"] += 1
+        # Another stream than that of `share`, so that neither draw depends on the other.
         drawn = np.random.default_rng([self.seed, 1]).integers(count, size=count).tolist()
         return [(piece, pieces[piece]) for piece in drawn]
 
     def _reading_of(self, jobs: Sequence[TraceJob]) -> _Reading:
+        """Return a new reading of a log from its first job on."""
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         unique = UniqueNames(job.job for job in jobs)
@@ -321,13 +333,17 @@ class TraceReplay:
             )
 
     def _cancel_time(self, job: TraceJob, submit_time: float) -> float | None:
-        """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
+        """Return the time of the replay at which a job is cancelled, as long after its submission as in the log [s].
+
+        Return None for a job that was not cancelled, or at an unknown time, and if cancellations do not count.
+        """
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
+        # A log can have a wait below 0, because a clock was wrong.
         return max(submit_time, submit_time + job.queueing_delay + job.duration)
 
     def _submit_time(self, job: TraceJob) -> float:
-        """Return the submission of a job in the replay [s]."""
+        """Return the submission of a job in the replay, counted from the start of the window [s]."""
         return (job.submit_time - self.start * HOUR) / self.load_factor
 
     def _is_in_window(self, job: TraceJob) -> bool:
@@ -358,7 +374,10 @@ class TraceReplay:
 
 
 def _seconds(setting: str, text: str, origin: Origin) -> float:
-    """Return the time of the date of a setting [s from the first submission of the log]."""
+    """Return the time of the date of a setting [s from the first submission of the log].
+
+    Raise InvalidConfigError if the clocks were moved, so that the date occurs twice or never.
+    """
     date = read_date(text)
     assert date is not None  # the settings are checked
     try:
@@ -413,7 +432,10 @@ class _Arrays:
         self._members = defaultdict[str, list[str]](list)
 
     def before(self, job: TraceJob, name: str) -> tuple[str, ...]:
-        """Return the job that a job waits for, and remember the job."""
+        """Return the name of the job that a job waits for, and remember the job by its `name` in the replay.
+
+        Return no name for a job that waits for none.
+        """
         if not job.array_limit:
             return ()
         members = self._members[job.job.partition("_")[0]]

@@ -160,7 +160,8 @@ class OneJob:
     duration: Seconds | None = None  # duration on these GPUs [s]; None for a job with the application's profile
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload."""
+        """Return the workload. The job is submitted at 0 s."""
+        # The batch size of a job with a duration. An application without a profile is reported when the run is made.
         batch_size = self.num_replicas
         if self.duration is None and self.application in profiles:
             batch_size = profiles[self.application].application.init_batch_size
@@ -177,7 +178,7 @@ class WorkloadFile:
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the workload."""
+        """Read the workload. Raise InvalidInputError as `read_workload` does."""
         if self.path is not None and Path(self.path).suffix == ".trace":
             from polluxsim.workloads.gavel_lists import GavelList  # noqa: PLC0415  (imports readers of logs)
 
@@ -194,7 +195,7 @@ class ShippedFile:
     name: str = DEFAULT  # name of the file in the folder `workloads`
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the workload."""
+        """Read the workload. Raise InvalidInputError if no file of this name comes with polluxsim."""
         return read_workload(shipped("workloads") / self.name)
 
 
@@ -207,16 +208,16 @@ def read_workload(path: Path) -> Workload:
     0, has the columns of `polluxsim.workloads.past`. Other columns are named in the notes of the workload. In CSV,
     names in after and gpu_types are separated by spaces or semicolons.
 
-    Raise InvalidInputError if the file cannot be read, a row is invalid, a name is not unique, or jobs wait for each
-    other.
+    Raise InvalidInputError if the file cannot be read or has no rows, a row is invalid, a name is not unique, or a job
+    waits for a missing job or for itself.
     """
     return _workload(read_rows(path, COMMON_COLUMNS), str(path))
 
 
 def workload_from_frame(frame: pd.DataFrame) -> Workload:
-    """Return the workload of a table with the columns of `read_workload`.
+    """Return the workload of a table with the columns of `read_workload`; without jobs if the table has no rows.
 
-    Raise InvalidInputError, as `read_workload` does. Its messages count rows from 1.
+    Raise InvalidInputError about its values as `read_workload` does. The messages count rows from 1.
     """
     needed: tuple[str, ...] = COLUMNS
     if DURATION in frame.columns:
@@ -257,7 +258,10 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
 
 
 def _job(row: Row, options: Sequence[str]) -> Job:
-    """Return the job of a row. `options` are the columns with optional fields that the file has."""
+    """Return the job of a row. `options` are the columns with optional fields that the file has.
+
+    Raise InvalidInputError about the column of an invalid value.
+    """
     stated = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
     past = past_of(row)
     if past is not None:
@@ -318,7 +322,7 @@ def write_workload(workload: Workload, path: Path) -> None:
     if any(job.past is not None for job in workload.jobs):
         columns_of_past = COLUMNS_OF_PAST
     with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")  # equal bytes on all systems
         writer.writerow((*COLUMNS, *options, *columns_of_past))
         for job in workload.jobs:
             cells = _common_cells(job)
