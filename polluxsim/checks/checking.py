@@ -63,7 +63,10 @@ SHIFTED_WORLDS = 4  # another origin of time is tried in every world whose numbe
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
-    """Run a policy in random worlds; return its faults, each in the smallest world that shows it.
+    """Run a policy in random worlds, and return its faults, one of each kind, each in a small world that shows it.
+
+    The search for a small world has limits of time and tries. After a decision that takes longer than `timeout`, no
+    further faults are searched for.
 
     Parameters
     ----------
@@ -89,7 +92,10 @@ def found(
     timeout: float | None = None,
     begins: Callable[[int], object] = lambda number: None,
 ) -> Iterator[Finding]:
-    """Yield the findings of `check` one by one; call `begins` with the number of each world before it starts."""
+    """Yield the findings of `check` one by one, in the worlds of some numbers.
+
+    `begins` is called with the number of each world before its runs.
+    """
     guest = named_policy(policy) if isinstance(policy, str) else policy
     reported_kinds = set()
     for finding in _all_findings(guest, worlds, timeout, begins):
@@ -112,6 +118,7 @@ def _all_findings(
     """Yield all findings of a policy, of one kind several times; arguments as of `found`."""
     policy = guest.make(afresh=True)
     allowed = Allowed.under(traits_of(policy))
+    # First the faults that take no run to find, and the growth last, because it takes the most time.
     sentences = misspelt_members(policy)
     if sentences:
         yield Finding(Fault.MEMBER, "; ".join(sentences))
@@ -119,6 +126,8 @@ def _all_findings(
     for number in worlds:
         begins(number)
         world = with_parameters(random_world(number, allowed), guest, number)
+        # Each of these faults takes further runs, and most faults show in many worlds.
+        # Each of these faults takes further runs, and most faults show in many worlds.
         faults = set(ALL_FAULTS)
         if number % SALTED_WORLDS:
             faults.discard(Fault.ORDER)
@@ -137,7 +146,8 @@ def checked_world(
 ) -> list[Finding]:
     """Return the faults that a policy shows in one world; arguments as of `check`.
 
-    Faults that need further runs, or bounds, are searched for only if they are among `faults`.
+    The faults of `RUNS`, which need further runs or bounds, are searched for only if they are among `faults`, and those
+    that compare runs only as long as no fault is found before. A policy that fails has this fault only.
     """
     guest = named_policy(policy) if isinstance(policy, str) else policy
     make = partial(made, guest, world)
@@ -148,7 +158,8 @@ def checked_world(
         once = run(observed, laws=laws)
         findings = list(_starvation(once))
         if Fault.CHANCE in faults:
-            findings += _differing_runs(make, run, once, MORE_RUNS if len(world.jobs) <= FEW_JOBS else 1)
+            tries = MORE_RUNS if len(world.jobs) <= FEW_JOBS else 1
+            findings += _differing_runs(make, run, once, tries)
         elif Fault.MEMORY in faults:
             findings += _differing_runs(make, run, once, 1)
         # Each further check compares another run with the first one. Chance or memory makes the runs differ anyway, so
@@ -162,6 +173,7 @@ def checked_world(
             findings += _order_dependence(make, world, timeout)
         if Fault.CLOCK in faults and not findings and scales_with_time(world, observed.policy):
             findings += _clock_dependence(guest, world, once, timeout)
+        # Jobs from before the run fix its start at 0 s.
         is_movable = all(job.past is None for job in world.jobs)
         if Fault.ORIGIN in faults and is_movable and not findings and not observed.traits.follows_clock:
             findings += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
@@ -216,7 +228,7 @@ def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterat
 
 
 def _starvation(result: Result) -> Iterator[Finding]:
-    """Yield a finding if jobs are not complete at the end of a run."""
+    """Yield a finding if the end of a run cuts off jobs."""
     incomplete = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
     if incomplete:
         late = f"{len(incomplete)} jobs, the first is {incomplete[0]!r}, are not complete at {result.end_time:g} s"
@@ -224,7 +236,7 @@ def _starvation(result: Result) -> Iterator[Finding]:
 
 
 def _on_empty_cluster(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
-    """Yield a finding if the policy fails, or gives GPUs, while there are no jobs."""
+    """Yield a finding if the policy fails, returns no mapping or gives GPUs while there are no jobs."""
     view = ClusterView(0.0, (4, 2), [], round_interval=60.0)
     try:
         answer = decision_of(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
@@ -242,12 +254,14 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
     """Check a policy in a separate process. Yield the number of each world, and each finding as (sentence, test).
 
+    `worlds` is the number of worlds.
+
     Raises
     ------
     PolicyError
         If the policy ends the process.
     PolluxSimError
-        If the check raises an error in the other process.
+        If the policy does not exist, or the check raises an error in the other process.
     """
     # Looked up here, because the other process does not know the user's configuration folders.
     guest = named_policy(policy)

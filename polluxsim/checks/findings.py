@@ -123,7 +123,7 @@ def _job_seen(view: ClusterView, job: JobView, reason: Reason | None) -> JobSeen
 
 
 def _sum_by_type(gpus_by_node: Sequence[int], type_of: Sequence[str]) -> Counter[str]:
-    """Return the GPUs of each type, 0 for types without any. `type_of` is the type of each node."""
+    """Return the GPUs of each type; 0 for a type whose nodes have none. `type_of` has the type of each node."""
     by_type = Counter(dict.fromkeys(type_of, 0))
     for node, gpus in enumerate(gpus_by_node):
         by_type[type_of[node]] += gpus
@@ -148,7 +148,7 @@ def _events(changes: Changes) -> Change:
 
 
 def _used(decision: Decision, jobs: Sequence[JobSeen]) -> dict[JobId, Counter[int]]:
-    """Return the GPUs of each job by node after a decision."""
+    """Return the GPUs of each job by node after a decision. A job that the decision does not name may keep its GPUs."""
     used = {}
     for job in jobs:
         if job.job_id in decision.shared:
@@ -169,8 +169,11 @@ def _by_node(placement: Placement) -> Counter[int]:
 
 
 def _taken(decision: Decision, used: Mapping[JobId, Counter[int]]) -> Counter[int]:
-    """Return the GPUs of each node that are in use; jobs may share GPUs."""
-    taken = Counter(node for node, _ in {gpu for gpus in decision.shared.values() for gpu in gpus})
+    """Return the number of GPUs of each node that are in use. A GPU that several jobs share counts once."""
+    shared_gpus = set[tuple[int, int]]()  # as (node, number of the GPU)
+    for gpus in decision.shared.values():
+        shared_gpus.update(gpus)
+    taken = Counter(node for node, _ in shared_gpus)
     for job_id, counts in used.items():
         if job_id not in decision.shared:
             taken.update(counts)
@@ -219,7 +222,7 @@ class Finding:
 
     @property
     def kind(self) -> tuple[Fault, tuple[str, int] | None]:
-        """Return the common key of findings with one cause."""
+        """Return the key that findings with one cause have in common."""
         return self.fault, self.origin
 
 
@@ -253,6 +256,7 @@ def as_test(finding: Finding, policy: str) -> str:
         return (
             f"from polluxsim.checks import check\n\n\ndef test_{name}() -> None:\n    assert not check({policy!r}, 0)\n"
         )
+    # A world has up to eight jobs, too many for one line.
     with_a_line_for_each_job = re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", repr(finding.world))
     past_import = ""
     if "past=Past(" in with_a_line_for_each_job:

@@ -32,9 +32,12 @@ MIN_TIME = 0.1
 SUSPECT_POWER = 1.2
 REPEATS = 4
 
-NUM_ROUNDS, COMPARED = 1500, 100  # rounds of a steady cluster, and number of early and of late rounds to compare
+NUM_ROUNDS = 1500  # rounds of a steady cluster
+COMPARED = 100  # number of early and of late rounds that are compared
 LONGEST_TOTAL = 20.0  # the rounds end without a finding if their decisions take longer than this in total [s]
-MAX_RATIO, MAX_INCREASE = 2.0, 2e-5  # late decisions may take MAX_RATIO times as long, or MAX_INCREASE longer [s]
+# Late decisions may take MAX_RATIO times as long as early ones, or MAX_INCREASE longer [s].
+MAX_RATIO = 2.0
+MAX_INCREASE = 2e-5
 
 CONFIRMATIONS = 3  # a growth is a fault if this number of measurements in a row show it
 
@@ -69,12 +72,11 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    """Compare the times of decisions with rising numbers of jobs."""
+    """Return a finding if the time of a decision grows too fast with the number of jobs."""
 
     def times_with(size: int) -> DecisionTimes:
-        world = World(
-            (GPUS_PER_NODE,) * (size // JOBS_PER_GPU // GPUS_PER_NODE), tuple(_jobs(size, 600.0, with_rigid=with_rigid))
-        )
+        nodes = (GPUS_PER_NODE,) * (size // JOBS_PER_GPU // GPUS_PER_NODE)
+        world = World(nodes, tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
         return _second_decision(guest, world, timeout)
 
     small = 0
@@ -104,9 +106,10 @@ def _power(size: int, now: DecisionTimes, small: int, before: DecisionTimes) -> 
 
 
 def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> DecisionTimes:
-    """Return the time of the second decision in a world, about the same jobs as the first.
+    """Return the time of the second decision in a world, about the same jobs as the first, and that of both.
 
-    If the policy rejects every job, no second decision follows: the time is then that of the first decision.
+    The second time is that of making the policy and the run, and of both decisions. If the policy rejects every job, no
+    second decision follows: the first time is then that of the first decision.
     """
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
@@ -121,7 +124,7 @@ def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) ->
 
 
 def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    """Compare the times of early and of late decisions about the same jobs."""
+    """Return a finding if late decisions take longer than early ones about the same jobs."""
     policy = AskedEveryRound(guest.make(afresh=True))
     world = World((2,), tuple(_jobs(3, 2 * NUM_ROUNDS * 60.0, with_rigid=with_rigid)))
     run = start_run(world, policy)
@@ -132,6 +135,8 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
         spent += times[-1]
     if len(times) < NUM_ROUNDS:
         return None
+    # Not the very first ones, which may include compilation.
+    # Not the very first ones, which may include compilation.
     early = median(times[COMPARED : 2 * COMPARED])
     late = median(times[-COMPARED:])
     if late <= max(MAX_RATIO * early, early + MAX_INCREASE):

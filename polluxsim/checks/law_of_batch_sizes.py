@@ -75,6 +75,7 @@ def _check_choice(
     `allocations` and `choosers` are all records of the job, in order of time.
     """
     chosen_by = None
+    # The last record up to the decision counts.
     for chooser in choosers:
         if chooser.time <= time:
             chosen_by = chooser.chosen_by

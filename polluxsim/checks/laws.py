@@ -57,6 +57,7 @@ class RunLaws:
             self._keep(law.check_end(result))
 
     def _keep(self, findings: Iterator[Finding]) -> None:
+        # Later findings of a fault often follow from the first one.
         for finding in findings:
             self.findings.setdefault(finding.fault, finding)
 
@@ -272,7 +273,9 @@ def _starts(job: JobSeen, this_round: RoundSeen) -> bool:
 
 def _kind_of(job: JobSeen) -> str | None:
     """Return the name of the kind of the job's reason; None without a reason."""
-    return None if job.reason is None else job.reason.kind.name
+    if job.reason is None:
+        return None
+    return job.reason.kind.name
 
 
 @dataclass

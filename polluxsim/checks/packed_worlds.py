@@ -14,7 +14,7 @@ from polluxsim.workloads.job import Job
 def packed(world: World, number: int) -> World:
     """Return a world in which jobs keep their nodes, and some request a number of nodes or GPUs for each task.
 
-    A number always gives the same world. A job that would fit on no nodes may have its GPUs anywhere.
+    A number always gives the same world. A job whose request would fit on no nodes of some GPU type has no request.
     """
     rng = Random(f"packed {number}")
     jobs = tuple(_with_request(job, world, rng) for job in world.jobs)

@@ -84,6 +84,8 @@ def by_clock(world: World, guest: NamedPolicy) -> dict[str, Any]:
     parameters = dict(world.parameters)
     if world.clock == 1.0:
         return parameters
+    # Defaults that are times change too, so they become parameters of the world.
+    # Defaults that are times change too, so they become parameters of the world.
     times: dict[str, Any] = {}
     for name, default in {**_defaults(guest), **parameters}.items():
         slower = _slower(name, default, world.clock)
@@ -185,7 +187,7 @@ def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
             if world.types:
                 limits[queue] = by_type
             else:
-                (limits[queue],) = by_type.values()
+                limits[queue] = sum(by_type.values())  # of the only type
     return limits
 
 

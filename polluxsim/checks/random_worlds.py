@@ -36,7 +36,8 @@ class Allowed:
     @classmethod
     def under(cls, traits: Traits) -> Allowed:
         """Return what a policy with these traits can schedule."""
-        return cls(not traits.needs_profiles, not traits.one_type_as, not traits.scales)
+        # A policy that chooses the number of nodes itself must not have an autoscaler around it.
+        return cls(rigid=not traits.needs_profiles, types=not traits.one_type_as, scaled=not traits.scales)
 
 
 def random_world(number: int, allowed: Allowed) -> World:
@@ -101,7 +102,10 @@ def _random_jobs(
     """Return the jobs of the world with a number, each of which can start on the smallest cluster of the world."""
     gpus_of_type = _by_type(nodes, types)
     # GPUs of the widest job that can always start.
-    most_gpus = max(gpus_of_type.values()) if types else sum(nodes[:least_nodes])
+    if types:
+        most_gpus = max(gpus_of_type.values())
+    else:
+        most_gpus = sum(nodes[:least_nodes])
     job = partial(_job, most=most_gpus, rng=rng, with_rigid=with_rigid, types=gpus_of_type, has_hosts=has_hosts)
     count = int(rng.integers(1, 9))
     if number % TIES == 1:

@@ -86,18 +86,23 @@ def _simpler_jobs(world: World) -> Iterator[World]:
     """Yield worlds in which one job is simpler."""
     for index, job in enumerate(world.jobs):
         for simpler in _simpler(job):
-            yield replace(world, jobs=(*world.jobs[:index], simpler, *world.jobs[index + 1 :]))
+            jobs = list(world.jobs)
+            jobs[index] = simpler
+            yield replace(world, jobs=tuple(jobs))
 
 
 def _smaller_cluster(world: World) -> Iterator[World]:
     """Yield worlds without the last node, and worlds with one GPU less."""
     nodes = world.nodes
+    # An outage names its node, so the node must stay.
     is_last_sound = all(node < len(nodes) - 1 for node, *_ in (*world.outages, *world.reclaims))
     if len(nodes) > 1 and is_last_sound and world.least_nodes is None:
         yield replace(world, nodes=nodes[:-1], types=world.types[:-1])
     for node, gpus in enumerate(nodes):
         if gpus > 1:
-            yield replace(world, nodes=(*nodes[:node], gpus - 1, *nodes[node + 1 :]))
+            fewer = list(nodes)
+            fewer[node] = gpus - 1
+            yield replace(world, nodes=tuple(fewer))
 
 
 def _plainer(world: World) -> Iterator[World]:

@@ -132,8 +132,10 @@ class Listed:
         return range(len(self.outages))
 
     def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
-        """Return the outage of the unit once."""
-        return None if number else self.outages[unit]
+        """Return the outage of the unit at number 0; None afterwards."""
+        if number:
+            return None
+        return self.outages[unit]
 
 
 class Crowd:
@@ -158,7 +160,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class World:
-    """A cluster, its jobs and parameters of the policy, which determine a run."""
+    """A cluster, its jobs and the parameters of a policy. With the policy, they determine a run."""
 
     nodes: tuple[int, ...]  # GPUs of each node
     jobs: tuple[Job, ...]  # those with a profile are of `APPLICATIONS`
@@ -242,7 +244,9 @@ class World:
 
 def _listed(outages: Sequence[Outage]) -> Listed | None:
     """Return a source of these outages; None without outages."""
-    return Listed(tuple(outages)) if outages else None
+    if not outages:
+        return None
+    return Listed(tuple(outages))
 
 
 def _nested(limits: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -295,7 +299,7 @@ TIMES_OF_A_JOB = ("submit_time", "deadline", "cancel_time")  # fields of a job t
 def shifted(world: World, rounds: int) -> World:
     """Return a world with all its times later by a number of rounds.
 
-    The world has no jobs from before the run, because these fix the start of the run at 0 s.
+    The world must have no jobs from before the run, because these fix the start of the run at 0 s.
     """
     delay = rounds * ROUND_INTERVAL
     outages = tuple((node, start + delay, duration) for node, start, duration in world.outages)
@@ -305,7 +309,7 @@ def shifted(world: World, rounds: int) -> World:
 
 
 def later_job(job: Job, delay: float) -> Job:
-    """Return a job with all its times later by a delay [s]."""
+    """Return a job whose submission, deadline and cancellation are later by a delay [s]."""
     times = {}
     for name in TIMES_OF_A_JOB:
         time = getattr(job, name)

@@ -41,16 +41,18 @@ class MetricBound:
         >>> MetricBound({"alone": 600.0, "prices": 600.0000001}).part
         'alone'
         """
+        # The first one is the simplest: a part that only equals it tells a reader nothing more.
         return next(name for name, value in self.parts.items() if isclose(value, self._best, rel_tol=ROUNDING))
 
     @property
     def value(self) -> float:
-        """Return the bound."""
+        """Return the bound, which is that of its sharpest part."""
         return self.parts[self.part]
 
     @property
     def _best(self) -> float:
         values = self.parts.values()
+        # Each part holds by itself, so the tightest one holds too.
         return min(values) if self.is_upper else max(values)
 
     def gap(self, value: float) -> float | None:
@@ -67,7 +69,10 @@ class MetricBound:
         return distance / self.value
 
     def is_broken_by(self, value: float, tolerance: float = 1e-6) -> bool:
-        """Return whether a value is better than the bound by more than a share, for rounding."""
+        """Return whether a value is better than the bound by more than rounding.
+
+        `tolerance` is a share of the bound, or of 1 if the bound is smaller.
+        """
         slack = tolerance * max(abs(self.value), 1.0)
         return value > self.value + slack if self.is_upper else value < self.value - slack
 
@@ -85,7 +90,7 @@ class RunBound:
     sentences
         What the bounds do not cover, and why.
     values
-        Values of the run.
+        Metrics of the run by name, to compare with the bounds.
     """
 
     metrics: Mapping[str, MetricBound]
@@ -103,15 +108,18 @@ class RunBound:
     @property
     def broken(self) -> tuple[str, ...]:
         """Return the metrics in which the run is better than a bound. Then polluxsim or a profile has a defect."""
-        names = {}
+        names: list[str] = []
         for bounds in (self.metrics, self.at_rounds):
             for name, bound in bounds.items():
-                if name in self.values and bound.is_broken_by(self.values[name]):
-                    names[name] = bound
+                is_broken = name in self.values and bound.is_broken_by(self.values[name])
+                # Both bounds on a metric may be broken, which is one sentence for the user.
+                if is_broken and name not in names:
+                    names.append(name)
         return tuple(names)
 
     def merged(self, before: RunBound) -> RunBound:
-        """Return these bounds, and those of other metrics from before."""
+        """Return these bounds, and those of other metrics from before. The sentences from before are dropped."""
+        # The sentences are about the jobs and the nodes, not about a metric, so the new ones hold for all bounds.
         return RunBound(
             {**before.metrics, **self.metrics},
             {**before.at_rounds, **self.at_rounds},
@@ -123,7 +131,7 @@ class RunBound:
 def stored_bound(folder: Path | None, info: Mapping[str, Any]) -> RunBound | None:
     """Return the bounds that the folder of a run stores; None if there are none, or those of an earlier run in it.
 
-    `info` is the content of run.json. Raise InvalidInputError if the file is damaged.
+    `info` is the content of run.json. Raise InvalidInputError if the file of the bounds is damaged.
     """
     if folder is None or not (folder / BOUND_FILE).is_file():
         return None
@@ -151,7 +159,7 @@ def _read(values: Mapping[str, Any]) -> dict[str, MetricBound]:
 
 
 def store_bound(folder: Path, info: Mapping[str, Any], bound: RunBound) -> None:
-    """Store bounds in the folder of a run. `info` is the content of run.json."""
+    """Store bounds in the folder of a run, in place of those that are there. `info` is the content of run.json."""
     stored = {
         "jobs": _digest_of_jobs(info),
         "metrics": as_json(bound.metrics),
@@ -169,6 +177,9 @@ def as_json(bounds: Mapping[str, MetricBound]) -> dict[str, Any]:
 
 
 def _digest_of_jobs(info: Mapping[str, Any]) -> str | None:
-    """Return the digest of the jobs of a run, so that the bounds of another run are not taken for those of this run."""
+    """Return the digest of the table of jobs of a run; None if run.json does not state it."""
+    # The bounds of an earlier run in the folder must not be taken for those of this run.
     file = (info.get(FILES) or {}).get("jobs.parquet")
-    return file.get("sha256") if isinstance(file, Mapping) else None
+    if not isinstance(file, Mapping):
+        return None
+    return file.get("sha256")

@@ -55,6 +55,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
         return self.columns[self._type._fields.index(name)]
 
     def _file(self) -> None:
+        """Move the new records to the columns."""
         if self._fresh:
             for place, values in enumerate(zip(*self._fresh, strict=True)):
                 column = self._columns[place]
@@ -63,18 +64,20 @@ class Records(Sequence[RecordT], Generic[RecordT]):
             self._fresh.clear()
 
     def put_in_order(self, indices: Sequence[int]) -> None:
-        """Sort the records in the order of `indices`, column by column to save memory."""
+        """Put the record at `indices[i]` to place i, for each i. `indices` has each present place once."""
         self._file()
+        # Column by column, so that at most one column is in the memory twice.
         for place, column in enumerate(self._columns):
             self._columns[place] = _taken(column, indices)
 
     def with_column(self, name: str, values: Iterable[object]) -> Self:
-        """Return the records with a column replaced."""
+        """Return the records with a column replaced. The other columns are shared, so append to neither afterwards."""
         new = type(self)(self._type)
         place = self._type._fields.index(name)
         column = new._columns[place]
         column.extend(values)
-        new._columns = [*self.columns[:place], column, *self.columns[place + 1 :]]
+        new._columns = list(self.columns)
+        new._columns[place] = column
         return new
 
     def __len__(self) -> int:
@@ -87,6 +90,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
     def __getitem__(self, index: int | slice) -> RecordT | Sequence[RecordT]:
         if isinstance(index, slice):
             return tuple(self[one] for one in range(*index.indices(len(self))))
+        # Not every kind of column raises an error for an index beyond its end.
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         return self._type._make(column[index] for column in self.columns)
@@ -110,11 +114,16 @@ class Records(Sequence[RecordT], Generic[RecordT]):
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # The values of a record never change, so they need no copies.
         return self.__copy__()
 
 
 def copy_containers(original: ObjectT) -> ObjectT:
-    """Return a copy with its own dictionaries, lists, sets and records. Their items are shared: they never change."""
+    """Return a copy of an object with its own dictionaries, lists, sets and `Records`.
+
+    Their items are shared, so use it only for objects whose items never change.
+    """
+    # Much faster than a deep copy, which visits each item.
     new = copy(original)
     for name, value in vars(original).items():
         if isinstance(value, dict | list | set | Records):
@@ -133,19 +142,24 @@ class _Same(Sequence[Any]):
         return self.number
 
     def __getitem__(self, index: Any) -> Any:
-        return _Same(self.one, len(range(self.number)[index])) if isinstance(index, slice) else self.one[0]
+        if isinstance(index, slice):
+            return _Same(self.one, len(range(self.number)[index]))
+        return self.one[0]
 
     def __iter__(self) -> Iterator[Any]:
         return repeat(self.one[0], self.number)
 
 
 def expanded(column: Any) -> Any:
-    """Return a column with a place for each value."""
-    return column.one * column.number if isinstance(column, _Same) else column
+    """Return a column with a place for each value, also for a value that is stored once."""
+    if isinstance(column, _Same):
+        return column.one * column.number
+    return column
 
 
 def _extended(column: Any, values: Iterable[Any], kind: Callable[[], Any]) -> Any:
     """Return a column with further values. `kind` makes an empty column of its kind. The column may be changed."""
+    # Pairs already store their names once.
     if kind is _Pairs:
         column.extend(values)
         return column
@@ -164,6 +178,7 @@ def _extended(column: Any, values: Iterable[Any], kind: Callable[[], Any]) -> An
 
 def _is_uniform(column: Any, one: Any) -> bool:
     """Return whether all values of a column have the bits of the value in `one`, or are its object."""
+    # Not by equality: 0.0 equals −0.0, and True equals 1, so another value would be read than was written.
     if isinstance(column, _Optional):
         column = column.numbers
         one = one.numbers
@@ -173,7 +188,7 @@ def _is_uniform(column: Any, one: Any) -> bool:
 
 
 class _Optional(Sequence["float | None"]):
-    """Numbers or None; None is stored as NaN."""
+    """Numbers or None. None is stored as NaN, so a NaN is read as None."""
 
     def __init__(self, numbers: array[float] | None = None) -> None:
         self.numbers = array("d") if numbers is None else numbers
@@ -210,10 +225,14 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         start = len(self._numbers)
         added = list[float]()
         for pairs in records:
-            names, numbers = zip(*pairs, strict=True) if pairs else ((), ())
+            names: tuple[str, ...] = ()
+            if pairs:
+                names, numbers = zip(*pairs, strict=True)
+                added += numbers
+            # One tuple for all records with these names: most reasons of a policy have the same ones.
             self._names.append(self._known.setdefault(names, names))
-            added += numbers
             self._ends.append(start + len(added))
+        # All at once, which is faster than record by record.
         self._numbers.extend(added)
 
     def __len__(self) -> int:
@@ -235,6 +254,7 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
 
 
 def _taken(column: Any, indices: Sequence[int]) -> Any:
+    """Return a column of the values at some places, in their order."""
     if isinstance(column, _Same):
         return _Same(column.one, len(indices))
     if isinstance(column, _Optional):

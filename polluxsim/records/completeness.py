@@ -36,7 +36,7 @@ def files_in(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def damage_in(folder: Path, info: Mapping[str, Any], *, content: bool = False) -> str | None:
-    """Return in words which file of a run is missing or damaged, None if the run is complete.
+    """Return in words which file of a run is missing or damaged; None if the run is complete.
 
     `info` is the content of run.json. The sizes of the files are compared, and with `content` also their digests,
     which takes as long as reading the files. A table without a stated size must have the marks of a Parquet file at
@@ -44,6 +44,7 @@ def damage_in(folder: Path, info: Mapping[str, Any], *, content: bool = False) -
     """
     stated = info.get(FILES)
     if not isinstance(stated, Mapping):
+        # An older version wrote the run, and stated neither files nor sizes.
         stated = dict.fromkeys(ALWAYS)
     for name, expected in stated.items():
         path = folder / str(name)
@@ -61,7 +62,11 @@ def damage_in(folder: Path, info: Mapping[str, Any], *, content: bool = False) -
 
 
 def check_files(folder: Path, info: Mapping[str, Any]) -> None:
-    """Raise InvalidInputError if a file of a run is missing or has another size; `info` is the content of run.json."""
+    """Raise InvalidInputError if a file of a run is missing or has another size; `info` is the content of run.json.
+
+    `damage_in` describes the test of a table without a stated size.
+    """
+    # Without digests: each command checks the runs that it reads, and must not read each file twice.
     damage = damage_in(folder, info)
     if damage is not None:
         raise InvalidInputError(f"{damage}; {REMEDY}")

@@ -33,9 +33,10 @@ RULE_OF_SHARES = "policy.shares._target_"
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of runs.
 
-    A folder that holds several runs is replaced by these runs; the runs of a sweep are in the order of its plan.
+    A folder that is no run is replaced by the runs below it; the runs of a sweep are in the order of its plan. A folder
+    without runs stays. Files of a sweep are skipped, as by `without_sweep_files`.
 
-    Files of a sweep are skipped, as by `without_sweep_files`.
+    Raise InvalidInputError if the table of a sweep cannot be read.
     """
     runs = []
     for folder in without_sweep_files(folders):
@@ -52,6 +53,7 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
+    # A sweep is also given if one of its runs is.
     folders = set[Path]()
     for path in paths:
         if path.name not in SWEEP_FILES:
@@ -60,7 +62,10 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _in_order_of_plan(folder: Path) -> list[Path]:
-    """Return the folders of the runs in a folder; the runs in the table of a sweep come first, in its order."""
+    """Return the folders of the runs below a folder; the runs in the table of a sweep come first, in its order.
+
+    Raise InvalidInputError if the table cannot be read.
+    """
     runs = runs_below(folder)
     table = folder / SWEEP_FILE
     if not table.is_file():
@@ -68,6 +73,7 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     with reading_parquet(table, "not the table of a sweep", remedy=REWRITTEN):
         names = read_parquet(table, ["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
+    # The sort is stable: runs that the table lacks stay in the order of their paths.
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 
 
@@ -115,22 +121,24 @@ def of_results(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
-    """Return a description of the first setting in which the configuration of an existing run differs.
+    """Return a description of the first setting in which the configuration of an existing run differs from another.
 
-    None if all settings are equal.
+    Names are in alphabetical order. None if all settings that change results are equal.
     """
     if not isinstance(there, dict):  # the file is damaged
         there = {}
     old = of_results(flat(there))
     new = of_results(flat(here))
     for name in sorted(old.keys() | new.keys()):
+        # A setting that one of them lacks counts as null.
         if old.get(name) != new.get(name):
             return f"{name} is {old.get(name)!r} there, {new.get(name)!r} here"
     return None
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder if it is empty."""
+    """Remove a folder if it is empty and may be removed."""
+    # The operating system checks that it is empty. A check before could miss a file that is written in between.
     with suppress(OSError):
         folder.rmdir()
 

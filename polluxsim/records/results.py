@@ -141,7 +141,7 @@ class GpuSeconds(NamedTuple):
     down: float = 0.0  # of nodes that were down
 
     def with_job(self, job: JobRecord) -> GpuSeconds:
-        """Return the sum with the GPU time of a job."""
+        """Return the sums after adding those of a job."""
         return self._replace(
             held=self.held + job.gpu_seconds,
             checkpoint=self.checkpoint + job.checkpoint_gpu_seconds,
@@ -319,7 +319,8 @@ class Result:
     reason_records
         Reasons of the policy, in order of time.
     start_time
-        Start of the run: its first submission [s]. Costs, GPU time and averages over time count from it.
+        Start of the run [s]: its first submission, or 0 with jobs from before the run or without jobs. Costs, GPU time
+        and averages over time count from it.
     standstill
         Sentence about the reason of a standstill, in which no remaining job can progress; None for other runs.
     outage_records
@@ -362,7 +363,10 @@ class Result:
     @property
     def start_time(self) -> float:
         """Return the start of the run [s]: its first submission, or 0 with jobs from before the run or without jobs."""
-        return max(self.job_records[0].submit_time, 0.0) if self.job_records else 0.0
+        if not self.job_records:
+            return 0.0
+        # The first record has the first submission. Jobs from before the run have a negative one.
+        return max(self.job_records[0].submit_time, 0.0)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -384,7 +388,9 @@ def down_gpu_seconds(outages: Iterable[OutageRecord], start: float, end: float) 
     """Return the GPU time of nodes that were down, in the part of their outages from one time to another [GPU s]."""
     total = 0.0
     for outage in outages:
-        total += outage.gpus * max(min(outage.until, end) - max(outage.time, start), 0.0)
+        seconds = min(outage.until, end) - max(outage.time, start)
+        # Negative for an outage that is over before the start, or begins after the end.
+        total += outage.gpus * max(seconds, 0.0)
     return total
 
 

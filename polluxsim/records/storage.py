@@ -78,11 +78,11 @@ RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run in a folder."""
+    """A finished run, read from its folder or made in memory."""
 
-    name: str  # the folder's name
+    name: str  # that of the folder, or another one in memory
     info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
-    result: Result  # the records, without wall-clock times
+    result: Result  # the records; those that were read lack wall-clock times and reasons
     # Modules outside polluxsim whose classes may be loaded if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
     folder: Path | None = None  # None for a run in memory
@@ -92,6 +92,7 @@ class Run:
         """Return the time between two rounds [s]; None if the settings do not state it."""
         settings = flat(self.info.get("config") or {})
         interval = settings.get("engine.round_interval")
+        # A file that was changed by hand may have a text there.
         return interval if isinstance(interval, int | float) else None
 
     @property
@@ -108,7 +109,10 @@ class Run:
             raise InvalidInputError(f"{self.name}/{RUN_FILE}: {error}; make the run again") from None
 
     def clock(self, seconds: float) -> str:
-        """Return a time of the run [s] as H:MM:SS, with its date behind it if the run has dates."""
+        """Return a time of the run [s] as H:MM:SS, with its date behind it if the run has dates and the time is finite.
+
+        Raise InvalidInputError if the origin of the dates is damaged.
+        """
         origin = self.origin
         if origin is None or isinf(seconds):
             return clock(seconds)
@@ -165,7 +169,8 @@ class Run:
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """Write a run, completely or not at all. A folder with a run.json holds a finished run.
 
-    The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
+    The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json, to which this
+    function adds what it takes from the result, and the files. Raise OSError if the run cannot be written.
     """
     about: dict[str, Any] = {
         "end_time": result.end_time,
@@ -181,6 +186,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
             records = getattr(result, field)
             if records or name not in SOMETIMES:
                 write_records(temporary / name, record_type, records)
+        # After the tables, because run.json states their sizes and digests.
         text = _json({**about, **info, FILES: files_in(temporary)})
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -209,9 +215,9 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run. Columns that an older version did not write get their defaults.
+    """Read a run, without wall-clock times and reasons. Columns that an older version did not write get their defaults.
 
-    Raise InvalidInputError if the folder does not hold a finished run.
+    Raise InvalidInputError if the folder does not hold a finished run, or one of its files is damaged.
     """
     info = read_info(folder)
     tables: dict[str, Any] = {}
@@ -234,10 +240,11 @@ def read_run(folder: Path) -> Run:
 
 
 def located(path: str, folder: Path | None) -> str:
-    """Return a relative path of the settings of a run from the present folder.
+    """Return the path of the file that a relative path in the settings of a run names, as seen from the present folder.
 
-    The path is relative to the folder in which the run was made, which is usually above the run's `folder`. The nearest
-    folder above it that has the file counts, then the present folder. Return the path itself if there is no such file.
+    The path is relative to the folder in which the run was made, which is usually above the run's `folder`. The present
+    folder counts first if it is above the run, and then the nearest folder above the run that has the file. Return the
+    path itself if none has it, if it is absolute, or for a run in memory.
     """
     if folder is None or Path(path).is_absolute():
         return path
@@ -253,7 +260,7 @@ def located(path: str, folder: Path | None) -> str:
 def read_info(folder: Path) -> dict[str, Any]:
     """Read and check run.json of a finished run, and the sizes of the files that it states.
 
-    Raise InvalidInputError if the folder does not hold a finished run.
+    Raise InvalidInputError if the folder does not hold a finished run, or a part or file of it is damaged.
     """
     if not folder.exists():
         raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
@@ -270,6 +277,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise InvalidInputError(
             f"{folder / RUN_FILE}: damaged, or not written by polluxsim ({error}); {REMEDY}"
         ) from None
+    # Before the parts: a damaged folder is made again as a whole, whatever else is wrong in it.
     check_files(folder, info)
     _check_seconds(folder, "end_time", end_time, LATEST)
     _check_parts(folder / RUN_FILE, info)
@@ -362,12 +370,15 @@ def _check_seconds(folder: Path, name: str, value: object, largest: float) -> No
 
 
 def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
-    """Read the wall-clock times of a run, which `read_run` leaves out."""
+    """Read the wall-clock times of a run, which `read_run` leaves out. Raise InvalidInputError if they are damaged."""
     return read_records(folder / "timing.parquet", TimingRecord)
 
 
 def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
-    """Read the reasons of a run's allocations; None if an older version wrote the run, without reasons."""
+    """Read the reasons of a run's allocations; None if an older version wrote the run, without reasons.
+
+    Raise InvalidInputError if the table is damaged.
+    """
     path = folder / "reasons.parquet"
     if not path.is_file():
         return None
@@ -375,7 +386,7 @@ def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted names.
+    """Return nested settings with dotted names. An empty mapping has no name in the result.
 
     >>> flat({"policy": {"p": -1.0, "search": "exact"}, "seed": 0})
     {'policy.p': -1.0, 'policy.search': 'exact', 'seed': 0}

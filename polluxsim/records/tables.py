@@ -60,7 +60,7 @@ def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
 
 
 def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
-    """Write records of one type."""
+    """Write records of one type to a Parquet file, with the units of the columns."""
     schema = schema_of(record_type)
     if not isinstance(records, Records):
         records = Records(record_type, records)
@@ -91,6 +91,7 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         entries = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
         return pa.Array.from_buffers(kind, len(values), [None, _offsets(values)], children=[entries])
     validity = None  # one bit for each value; a column without missing values needs none
+    # An array of numbers has no missing values.
     if isinstance(values, list) and None in values:
         is_present = np.array([value is not None for value in values])
         validity = pa.py_buffer(np.packbits(is_present, bitorder="little"))
@@ -98,19 +99,21 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         texts = [b"" if value is None else value.encode() for value in values]
         return pa.Array.from_buffers(kind, len(texts), [validity, _offsets(texts), pa.py_buffer(b"".join(texts))])
     if validity is not None:
+        # The bit says that the value is missing, but its place still needs a number.
         values = [0 if value is None else value for value in values]
     numbers = np.asarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers)])
 
 
 def _offsets(rows: Sequence[Collection[Any]]) -> pa.Buffer:
-    """Return the start of each row, and the end of the last row."""
+    """Return the start of each row, and the end of the last row, as a buffer of 32-bit numbers."""
     return pa.py_buffer(np.fromiter(accumulate(map(len, rows), initial=0), np.int32, len(rows) + 1))
 
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Pause the garbage collector, because records are not part of cycles."""
+    """Pause the garbage collector within the block."""
+    # It would visit each of millions of new records again and again, and records are not part of cycles.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -131,6 +134,7 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     schema = schema_of(record_type)
     with reading_parquet(path, "not a table of a polluxsim run", remedy=f"; {REMEDY}"):
         table = _completed(read_parquet(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        # A damaged file can have offsets beyond its buffers, and reading such values could end the process.
         table.validate(full=True)
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]
@@ -149,7 +153,7 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
 
 def _check_sharing(path: Path, table: pa.Table) -> None:
-    """Check that nodes and GPUs have numbers ≥ 0, and that no job is faster than alone."""
+    """Raise InvalidInputError if a number of a node or GPU is below 0, or a speed is not between 0 and that alone."""
     import pyarrow.compute as pc
 
     for name, largest, must in (("nodes", inf, "numbers ≥ 0"), ("gpus", inf, "numbers ≥ 0"), ("speed", 1.0, "0 to 1")):
@@ -166,7 +170,7 @@ def _check_sharing(path: Path, table: pa.Table) -> None:
 
 
 def _check_submitted(path: Path, table: pa.Table) -> None:
-    """Check that jobs with submission time ∞, which were never submitted, did not start."""
+    """Raise InvalidInputError if a job with submission time ∞, which was never submitted, started."""
     import pyarrow.compute as pc
 
     wrong = pc.and_(pc.is_inf(table.column("submit_time")), pc.is_valid(table.column("start_time")))
@@ -176,7 +180,7 @@ def _check_submitted(path: Path, table: pa.Table) -> None:
 
 
 def _values(path: Path, name: str, column: pa.ChunkedArray, declared: RecordColumn) -> list[Any]:
-    """Return and check the values of a column, as in records."""
+    """Return the values of a column as records have them. Raise InvalidInputError for the first invalid one."""
     import pyarrow.compute as pc
 
     may_be_missing = type(None) in get_args(declared.type)
@@ -198,7 +202,7 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, declared: RecordColu
 
 
 def _check_figures(path: Path, name: str, column: pa.ChunkedArray, unit: str | None) -> None:
-    """Check that all figures are within the bounds of their unit."""
+    """Raise InvalidInputError if a figure is beyond the bounds of its unit, or NaN."""
     import pyarrow.compute as pc
 
     largest = _MOST.get(unit or "", _LARGEST)
@@ -221,6 +225,7 @@ def _listed(column: pa.Array) -> list[Any]:
             items = list(zip(*parts, strict=True))
         if not items:
             return [()] * len(column)
+        # Slices of one list, because a call of Arrow for each row takes much longer.
         bounds = column.offsets.to_numpy().tolist()
         return [tuple(items[start:end]) for start, end in pairwise(bounds)]
     if not column.null_count:
@@ -241,6 +246,7 @@ def _items(column: pa.ListArray) -> list[pa.Array]:
 
 
 def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
+    """Return the statuses of texts. Raise InvalidInputError for the first text that is none."""
     status_of = {status.value: status for status in Status}
     for row, value in enumerate(values, start=1):
         if value not in status_of:
@@ -253,7 +259,7 @@ def _bad(path: Path, row: int, name: str, value: object, requirement: str) -> In
 
 
 def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) -> pa.Table:
-    """Return the table with missing columns added, if they have a default."""
+    """Return the table with missing columns added, if they have a default. Older versions wrote fewer columns."""
     for name in defaults.keys() - set(table.schema.names):
         field = schema.field(name)
         table = table.append_column(field, arrow_column([defaults[name]] * table.num_rows, field.type))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
@@ -78,7 +78,8 @@ RULE = "rule"  # setting of a mapped workload that may name a class of the user'
 def build(config: Mapping[str, Any], group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
-    Invalid settings raise an `InvalidConfigError`; a class that ends the process raises a `PolicyError`.
+    Raise InvalidConfigError if a setting is invalid or the class raises an exception, and PolicyError if the class ends
+    the process. A PolluxSimError of the class is raised unchanged.
     """
     settings = _settings(config, group)
     _check(group, settings)
@@ -105,7 +106,11 @@ def instantiate(settings: Any) -> Any:
 
 
 def get_object(name: str) -> Any:
-    """Return the class or function with a dotted name."""
+    """Return the class or function with a dotted name, and import its module.
+
+    Raise ValueError if the name has a colon, and any error that the import raises.
+    """
+    # `resolve_name` would take MODULE:ATTRIBUTE too, but the checks of names split at dots only.
     if ":" in name:
         raise ValueError(f"{name!r} has a colon, must be a dotted name")
     return resolve_name(name)
@@ -114,7 +119,8 @@ def get_object(name: str) -> Any:
 def load(config: Mapping[str, Any], group: str, *arguments: Any) -> Any:
     """Return the result of `load` of a group's object: the jobs of `workload`, the profiles of `profiles`.
 
-    Raise the errors of `build`, and InvalidConfigError if a class of the user raises another kind of error.
+    Raise the errors of `build`. If a class of the user raises anything but a PolluxSimError, OSError or MemoryError,
+    raise InvalidConfigError.
     """
     part = build(config, group)
     try:
@@ -128,12 +134,19 @@ def load(config: Mapping[str, Any], group: str, *arguments: Any) -> Any:
 
 
 def _settings(config: Mapping[str, Any], group: str) -> dict[Any, Any]:
-    """Return a copy of the settings of a group. Raise InvalidConfigError if one of them has no value."""
+    """Return a copy of the settings of a group.
+
+    Raise InvalidConfigError if one of them has no value, or `_target_` is not text.
+    """
     settings = config[group]
-    _check_is_name(group, settings.get("_target_") if isinstance(settings, dict) else settings)
-    without_value = [name for name, _, value in _inner(group, group, settings) if value == MISSING]
-    if without_value:
-        raise InvalidConfigError(missing(without_value[0]))
+    if isinstance(settings, dict):
+        _check_is_name(group, settings.get("_target_"))
+    else:
+        _check_is_name(group, settings)
+    for name, _, value in _inner(group, group, settings):
+        if value == MISSING:
+            raise InvalidConfigError(missing(name))
+    # `_check` converts the values in place, and the configuration must stay as the user wrote it.
     copied: dict[Any, Any] = deepcopy(settings)
     return copied
 
@@ -148,7 +161,7 @@ def _check_is_name(group: str, target: object) -> None:
 def check_classes(config: object, source: str, allowed: Collection[str] = ()) -> list[str]:
     """Check the classes that the settings of a file name, before any of them is imported.
 
-    Returns the dotted names of the classes outside polluxsim, which are imported. `source` is the name of the file in
+    Then import the classes outside polluxsim, and return their dotted names. `source` is the name of the file in
     messages. `allowed` contains the modules and packages outside polluxsim whose classes may be loaded. Any other
     class, any `${…}`, and any other setting with a leading `_`, raises an `InvalidInputError`.
     """
@@ -162,15 +175,20 @@ def check_classes(config: object, source: str, allowed: Collection[str] = ()) ->
                     foreign[name] = str(value)
             except ValueError as error:
                 raise InvalidInputError(f"{source}: {error}") from None
+    # Importing runs code, so no class is imported before all names are checked.
     for name, target in foreign.items():
         _import_class(source, name, target, allowed)
     return list(foreign.values())
 
 
 def _inner(name: str, key: str, value: object) -> Iterator[tuple[str, str, object]]:
-    """Yield every setting within a part of a configuration: its dotted name, the last part of the name, its value."""
+    """Yield a part of a configuration and every setting within it: dotted name, last part of the name, and value."""
     yield name, key, value
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
     for inner, item in items:
         yield from _inner(f"{name}.{inner}", str(inner), item)
 
@@ -195,9 +213,11 @@ def _is_foreign(group: str, name: str, key: str, value: object, allowed: Collect
     if not is_rule and value in shipped_classes().get(group, ()):
         return False
     top = value.partition(".")[0]
+    # Of polluxsim, only the listed classes may be loaded: other functions of it write or remove files.
     if top != OWN and _is_in(value, allowed):
         return True
     remedy = ""
+    # Advice to allow Python's own modules would be advice to allow `os.system`.
     if top.isidentifier() and top != OWN and top not in sys.stdlib_module_names:
         remedy = f"; if you trust its code, add --allow-classes {top}"
     raise ValueError(f"{name} is {short(value)}, which is not one of polluxsim's classes for {group}{remedy}")
@@ -209,7 +229,11 @@ def _is_in(name: str, modules: Collection[str]) -> bool:
 
 
 def _import_class(source: str, name: str, target: str, allowed: Collection[str]) -> None:
-    """Import a class from an allowed module; refuse anything that the module does not define itself."""
+    """Import a class from an allowed module.
+
+    Raise InvalidInputError if the import fails, an allowed module does not define the class itself, or the class lacks
+    the method that its group requires.
+    """
     try:
         imported = get_object(target)
     except KeyboardInterrupt:
@@ -217,15 +241,17 @@ def _import_class(source: str, name: str, target: str, allowed: Collection[str])
     except BaseException as error:
         why = _why_missing(target) or f"cannot be imported: {_one_line(_first_cause(error))}"
         raise InvalidInputError(f"{source}: {name} {target!r} {why}") from error
+    # An allowed module may import others, so `module.os.system` would pass by its name alone.
     if not isinstance(imported, type) or not _is_in(imported.__module__, allowed):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class of an allowed module itself")
     group, _, setting = name.partition(".")
+    # Every class has `__init__`, so a group without a required method passes.
     if setting == "_target_" and not callable(getattr(imported, _METHODS.get(group, "__init__"), None)):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class with a method {_METHODS[group]}")
 
 
 def _fitting(group: str, built: object) -> object:
-    """Return a built object if it has the method, or the class, that its group requires."""
+    """Return a built object. Raise InvalidConfigError if it lacks the method, or the class, that its group requires."""
     method = _METHODS.get(group)
     if method is not None and not callable(getattr(built, method, None)):
         raise InvalidConfigError(f"{group} is a {type(built).__name__}, must be an object with a method {method}")
@@ -236,7 +262,7 @@ def _fitting(group: str, built: object) -> object:
 
 
 def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the class or function with this dotted name."""
+    """Return the parameters of a class or function by its dotted name; raise InvalidConfigError if there is none."""
     try:
         called = get_object(target)
         # Such a function may have effects, like os.remove; it makes no part of a run.
@@ -252,13 +278,14 @@ def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
 
 
 def _first_cause(error: BaseException) -> str:
+    # polluxsim raises errors of user code from their cause, and users know the cause.
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
 
 
 def _why_missing(target: str) -> str:
-    """Return why there is no class with a dotted name, and what to do; "" if there is, or nothing was imported."""
+    """Return why a dotted name names no class, and what to do; "" if its import failed for another reason."""
     module, _, name = target.rpartition(".")
     if module.endswith(".py"):
         return f"must be a module without .py, and a class: {module.removesuffix('.py')}.{name}"
@@ -273,7 +300,7 @@ def _why_missing(target: str) -> str:
 
 
 def _near(name: str, module: ModuleType) -> str:
-    """Return the end of an error message: the most similar name in a module, or the names of its classes."""
+    """Return the end of an error message: the most similar name in a module, or what it defines; "" if nothing."""
     meant = did_you_mean(name, dir(module))
     if meant:
         return meant
@@ -282,33 +309,51 @@ def _near(name: str, module: ModuleType) -> str:
 
 
 def _check(group: str, settings: dict[Any, Any]) -> None:
-    """Check the names and types of settings against the parameters of their class; convert whole numbers."""
+    """Check settings against the parameters of their class, and convert values to their declared types in place.
+
+    Raise InvalidConfigError for an unknown name, a value of another type, or a parameter without a value. A setting
+    that is null and unknown to the class is removed.
+    """
     target = settings["_target_"]
     _check_is_name(group, target)
     parameters = _parameters(group, target)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in list(settings.items()):
-        if isinstance(value, dict) and "_target_" in value:
-            _check(f"{group}.{name}", value)
+        setting = f"{group}.{name}"
+        if _is_part(value):
+            _check(setting, value)
         if name == "_target_":
             continue
-        if name not in parameters and not takes_any and value is None:
-            del settings[name]  # a part that was not chosen; a user's class may not know this value
-            continue
-        if name not in parameters and not takes_any:
-            its_settings = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
-            problem = f"{group}.{name} is not a setting of {target}; {its_settings}"
-            raise InvalidConfigError(problem + did_you_mean(name, parameters))
         if name in parameters:
             annotation = parameters[name].annotation
-            converted = as_declared(f"{group}.{name}", value, _written(annotation))
-            settings[name] = _checked(f"{group}.{name}", converted, annotation, target)
-            is_part = isinstance(value, dict) and "_target_" in value
-            if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
-                problem = f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null"
-                choice = _choice_of(f"{group}.{name}", annotation)
-                raise InvalidConfigError(f"{problem}; write {choice}={value}" if isinstance(value, str) else problem)
+            converted = as_declared(setting, value, _written(annotation))
+            settings[name] = _checked(setting, converted, annotation, target)
+            _check_part(setting, value, annotation)
+        elif takes_any:
+            continue
+        elif value is None:
+            del settings[name]  # a part that was not chosen; a user's class may not know this value
+        else:
+            its_settings = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
+            problem = f"{setting} is not a setting of {target}; {its_settings}"
+            raise InvalidConfigError(problem + did_you_mean(name, parameters))
     _check_complete(group, settings, parameters)
+
+
+def _is_part(value: object) -> bool:
+    """Return whether a value describes an object."""
+    return isinstance(value, dict) and "_target_" in value
+
+
+def _check_part(name: str, value: object, annotation: object) -> None:
+    """Raise InvalidConfigError if a parameter needs an object, and the value neither describes one nor is null."""
+    if str(annotation).removesuffix(" | None") not in _PARTS or value is None or _is_part(value):
+        return
+    problem = f"{name} is {short(value)}, must be a mapping with _target_, or null"
+    if isinstance(value, str):
+        # Probably the name of an entry, which a user chooses by the path of its group.
+        problem = f"{problem}; write {_choice_of(name, annotation)}={value}"
+    raise InvalidConfigError(problem)
 
 
 def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
@@ -334,11 +379,15 @@ def _written(annotation: object) -> str:
 
 
 def _checked(name: str, value: object, annotation: object, target: str) -> object:
-    """Return a value after checking its declared type; convert a whole number to a declared float."""
+    """Return a value, as a float if a float is declared and the value is a whole number.
+
+    Raise InvalidConfigError if the value does not have its declared type. Types outside `_CHECKED` are not checked.
+    """
     declared = _CHECKED.get(_written(annotation))
     if declared is None:
         return value
     types, kind = declared
+    # In Python, true is an int, so a number could be given as true.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise InvalidConfigError(f"{name} is {value!r}, must be {kind}{in_brackets(name, target)}")
     try:
@@ -348,7 +397,10 @@ def _checked(name: str, value: object, annotation: object, target: str) -> objec
 
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return the Parquet types of a resolved configuration's settings, as their targets' signatures declare them."""
+    """Return the Parquet types of the settings of a resolved configuration, as the signatures of classes declare them.
+
+    The keys are dotted names. Settings of inner parts, and settings of a type that no column can have, are left out.
+    """
     types = {}
     for group, settings in config.items():
         if isinstance(settings, dict) and "_target_" in settings:
@@ -379,9 +431,11 @@ OWN_COLUMNS = {"folder", "key", "policy", POLICY_ENTRY, "seed", *(field.name for
 def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
     """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration.
 
-    Raise InvalidConfigError if a metric cannot be loaded, or is not a `Metric` with a function and a valid name.
+    If both have a metric of one name, that of the configuration counts. Raise InvalidConfigError if a metric cannot be
+    loaded, or is not a `Metric` with a function and a valid name.
     """
     places = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
+    # Loading runs code of the user, so all names are checked before.
     for name in places:
         _check_metric_name(name)
     metrics = {}
@@ -418,6 +472,7 @@ def _check_metric_name(name: str) -> None:
         raise InvalidConfigError(f"metric {short(name)}: its name is {why}; give the metric another name")
 
 
+# Listing the installed packages takes milliseconds, and a sweep asks for each of its runs.
 @lru_cache(maxsize=1)
 def _entry_points() -> tuple[Any, ...]:
     return tuple(entry_points(group=METRICS_GROUP))

@@ -28,29 +28,34 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
     `config` returns the resolved configuration of the run, with the `descent` of a fork. Folders that were made after
     `since` [s since the epoch] are removed again if they stay empty.
 
-    Raise InvalidConfigError if another run is at work in the folder, or a finished run of other settings is there.
+    Raise InvalidConfigError if another run is at work in the folder, a finished run of other settings is there, or its
+    run.json cannot be read.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):
             raise InvalidConfigError(f"{folder}: another run is at work in this folder; wait for it, or name another")
         settings = settings_in(folder)
+        # The user may have named the folder of another program by mistake: its file is not overwritten.
         if settings is None and (folder / RUN_FILE).exists():
             problem = "damaged, or not written by polluxsim; name another folder, or remove this file first"
             raise InvalidConfigError(f"{folder / RUN_FILE}: {problem}")
-        if settings is not None and (differing := difference(settings, config())):
-            raise InvalidConfigError(
-                f"{folder}: a finished run of other settings is there ({differing}); name another folder, or remove "
-                "that run first"
-            )
+        if settings is not None:
+            differing = difference(settings, config())
+            if differing:
+                raise InvalidConfigError(
+                    f"{folder}: a finished run of other settings is there ({differing}); name another folder, or "
+                    "remove that run first"
+                )
         yield folder
 
 
 @contextmanager
 def claimed_anew(folder: Path, since: float) -> Iterator[Path]:
-    """Reserve a folder without a run: this folder, or one with -2, -3, … after its name. See `claimed`."""
+    """Reserve the first free folder without a run: this folder, or one with -2, -3, … after its name. See `claimed`."""
     for number in count(1):
         candidate = numbered(folder, number)
         with ExitStack() as stack:
+            # The folder is reserved before the file is looked for, because a run could end in between.
             if _take(candidate, since, stack) and not (candidate / RUN_FILE).exists():
                 yield candidate
                 return
@@ -63,27 +68,38 @@ def numbered(folder: Path, number: int) -> Path:
     >>> numbered(Path("a/run"), 1).as_posix(), numbered(Path("a/run"), 3).as_posix()
     ('a/run', 'a/run-3')
     """
-    return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+    if number == 1:
+        return folder
+    return folder.with_name(f"{folder.name}-{number}")
 
 
 def settings_in(folder: Path) -> Mapping[str, Any] | None:
-    """Return the settings of the finished run in a folder, with its descent; None if the folder has no run."""
+    """Return the settings of the finished run in a folder, with its descent; None without a readable run.json."""
     info = info_of(folder)
-    return recorded_settings(info) if isinstance(info.get("config"), dict) else None
+    if not isinstance(info.get("config"), dict):
+        return None
+    return recorded_settings(info)
 
 
 def recorded_settings(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run, with the `descent` of a fork. `info` is the content of run.json."""
-    return {**info.get("config", {}), **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
+    settings = dict(info.get("config", {}))
+    if DESCENT in info:
+        settings[DESCENT] = info[DESCENT]
+    return settings
 
 
 def _take(folder: Path, since: float, stack: ExitStack) -> bool:
-    """Make a folder and reserve it until the stack closes; return False if another run has reserved it."""
+    """Make a folder and reserve it until the stack closes.
+
+    Return False if another run has reserved the folder, or has just removed it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(held(folder))
     except (BlockingIOError, FileNotFoundError):  # another run is at work, or has just ended without a result
         return False
+    # Another run may have removed the folder after it was opened, and the lock is then on nothing.
     if not folder.is_dir():
         return False
     for new_folder in reversed(_made_since(folder, since)):  # the stack ends the last one first
@@ -92,11 +108,9 @@ def _take(folder: Path, since: float, stack: ExitStack) -> bool:
 
 
 def _made_since(folder: Path, since: float) -> list[Path]:
-    """Return the folders made after a time: this folder and the folders above it.
-
-    Making a folder changed the times of these folders and of their parent.
-    """
+    """Return which of a folder and the folders above it were made after a time [s since the epoch], innermost first."""
     new_folders = []
+    # Making a folder sets its own time and that of its parent, so an older one of both rules it out.
     while folder.parent != folder:
         made_at_latest = min(folder.stat().st_mtime, folder.parent.stat().st_mtime)
         if made_at_latest < since - CLOCK_STEP:

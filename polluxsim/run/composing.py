@@ -88,7 +88,7 @@ logging.getLogger("hydra").addHandler(logging.NullHandler())
 
 @contextmanager
 def _hydra() -> Iterator[ConfigLoader]:
-    """Initialise Hydra for the block, and yield what finds the entries of its groups.
+    """Initialise Hydra for the block, and yield the loader, which finds the entries of groups.
 
     Hydra keeps its state in globals. A Hydra application that calls polluxsim finds them unchanged.
     """
@@ -119,9 +119,9 @@ def _store_launchers() -> None:
 
 
 def _configuration(words: Sequence[str], name: str = CONFIG_NAME) -> DictConfig:
-    """Return a configuration with the part of Hydra, within a block of `_hydra`.
+    """Return a configuration with the part of Hydra, within a block of `_hydra`. Raise Hydra's errors.
 
-    Composing one takes 0.1 s, so that it is remembered until a configuration file changes.
+    Composing takes 0.1 s, so some configurations are remembered, as long as no configuration file changes.
     """
     folders = (*user_folders(), shipped("configs"), shipped("experiments"))
     key = (name, tuple(words), _state_of(folders))
@@ -142,13 +142,19 @@ def _state_of(folders: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _spec_of(config: DictConfig) -> RunSpec:
-    """Return the description of a run from a composed configuration, within a block of `_hydra`."""
+    """Return the description of a run from a composed configuration, within a block of `_hydra`.
+
+    Raise InvalidConfigError if a setting is unknown, missing or invalid.
+    """
     names = [str(name) for name in config if name != "hydra"]
-    check_names(names, MISSING if "seed" in names and OmegaConf.is_missing(config, "seed") else None)
+    is_without_seed = "seed" in names and OmegaConf.is_missing(config, "seed")
+    check_names(names, MISSING if is_without_seed else None)
     entry = OmegaConf.select(config, "hydra.runtime.choices.policy")
+    # A setting may refer to Hydra's part as ${hydra:…}, which resolves from this global.
     if "hydra" in config:
         HydraConfig.instance().set_config(config)
     try:
+        # Masked, because Hydra's own part is no setting of the run.
         values: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, names), resolve=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(unresolved(error)) from None
@@ -157,7 +163,7 @@ def _spec_of(config: DictConfig) -> RunSpec:
 
 @contextmanager
 def _explained(words: Sequence[str], start: str = "") -> Iterator[None]:
-    """Raise the errors of Hydra as InvalidConfigError. The message begins with `start`, or with one of the words."""
+    """Raise the errors of Hydra as InvalidConfigError. A message that begins with no word begins with `start`."""
     try:
         yield
     except InvalidConfigError:
@@ -168,7 +174,9 @@ def _explained(words: Sequence[str], start: str = "") -> Iterator[None]:
             raise
         problem = str(explained)
         begins_with_word = any(problem.startswith((f"{word} ", f"{word}:")) for word in words)
-        raise InvalidConfigError(problem if begins_with_word or not start else f"{start}: {problem}") from error
+        if start and not begins_with_word:
+            problem = f"{start}: {problem}"
+        raise InvalidConfigError(problem) from error
 
 
 class Composer:
@@ -269,8 +277,8 @@ def composed(
 ) -> RunSpec:
     """Return the default run with other entries by group, and other plain values by group and setting.
 
-    Raise InvalidConfigError for an unknown entry, a file that Hydra cannot read, or a value that a configuration cannot
-    state.
+    Raise InvalidConfigError for an entry that is unknown or null, a file that Hydra cannot read, or a value that a
+    configuration cannot state.
     """
     for group, name in choices.items():
         if name.lower() == NULL:
@@ -289,7 +297,7 @@ def composed(
 
 
 def values_of(settings: Iterable[str]) -> dict[str, Any]:
-    """Return values by setting, as Hydra reads them, from words like `backfill=true`."""
+    """Return values by setting, as Hydra reads them, from words like `backfill=true`. Raise InvalidConfigError."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(map(without_quoted_keys, settings)))
     except HydraException as error:
@@ -298,7 +306,7 @@ def values_of(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def read_command(overrides: Sequence[str], *, is_sweep: bool, name: str = CONFIG_NAME) -> Described:
-    """Return the run or the sweep that the overrides of a command line describe.
+    """Return the run, the sweep or the search that the overrides of a command line describe.
 
     A configuration may ask for a sweep with `hydra.mode`. Raise InvalidConfigError if an override is invalid.
     """
@@ -436,24 +444,25 @@ def _launcher_of(config: DictConfig) -> Launcher:
 def printed(overrides: Sequence[str], part: str, package: str | None, *, is_resolved: bool, name: str) -> str | None:
     """Return a composed configuration as YAML: the settings of the run (`job`), of Hydra (`hydra`), or both (`all`).
 
-    `package` is a dotted name in it. Return None if there is no such name.
+    `package` is a dotted name in it. Return None if there is no such name, or its value is null.
     """
-    with _shown(overrides, name) as (config, _):
+    is_whole = package in (None, "_global_")
+    with _one_configuration(overrides, name) as (config, _):
         names = [str(key) for key in config if part == "all" or (key == "hydra") == (part == "hydra")]
-        shown: Any = OmegaConf.masked_copy(config, names)
-        if package not in (None, "_global_"):
-            shown = OmegaConf.select(shown, str(package))
-        if shown is None:
+        selected: Any = OmegaConf.masked_copy(config, names)
+        if not is_whole:
+            selected = OmegaConf.select(selected, str(package))
+        if selected is None:
             return None
-        if not OmegaConf.is_config(shown):
-            return f"{shown}\n"
-        first = "" if package in (None, "_global_") else f"# @package {package}\n"
-        return first + OmegaConf.to_yaml(shown, resolve=is_resolved)
+        if not OmegaConf.is_config(selected):
+            return f"{selected}\n"
+        first = "" if is_whole else f"# @package {package}\n"
+        return first + OmegaConf.to_yaml(selected, resolve=is_resolved)
 
 
 def help_text(overrides: Sequence[str], name: str = CONFIG_NAME) -> str:
     """Return the help of `polluxsim run`, with the entries of each group and the composed settings."""
-    with _shown(overrides, name) as (config, loader):
+    with _one_configuration(overrides, name) as (config, loader):
         groups = [group for group in _groups(loader) if not group.startswith("hydra")]
         choices = [f"{group}: {', '.join(sorted(loader.get_group_options(group)))}\n" for group in sorted(groups)]
         settings = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
@@ -472,8 +481,8 @@ def _groups(loader: ConfigLoader, above: str = "") -> Iterator[str]:
 
 
 @contextmanager
-def _shown(overrides: Sequence[str], name: str) -> Iterator[tuple[DictConfig, ConfigLoader]]:
-    """Yield the configuration of one run to show it, and what finds the entries of groups."""
+def _one_configuration(overrides: Sequence[str], name: str) -> Iterator[tuple[DictConfig, ConfigLoader]]:
+    """Yield the configuration of one run, and the loader. Raise InvalidConfigError if an override is invalid."""
     words = as_hydra_takes(overrides)
     with _hydra() as loader, _explained(words):
         parsed = OverridesParser.create(config_loader=loader).parse_overrides(words)

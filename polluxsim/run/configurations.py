@@ -64,7 +64,10 @@ def default_entry(group: str) -> str | None:
 
 
 def known_settings() -> list[str]:
-    """Return the groups, and the settings of all their shipped entries by dotted names."""
+    """Return the names that an override may set, sorted: groups, and the settings of all shipped entries.
+
+    Settings have dotted names. `seed` and some settings of Hydra are included.
+    """
     names = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
     for path in shipped("configs").glob("*/**/*.yaml"):
         group = path.parent.relative_to(shipped("configs")).as_posix()
@@ -78,15 +81,23 @@ def known_settings() -> list[str]:
 
 
 def comments(group: str, target: str = "") -> dict[str, str]:
-    """Return the comments of the settings of a group, from its files that name a class; of `seed`, from run.yaml."""
-    return dict(_comments("run.yaml" if group == "seed" else f"{group}/*.yaml", target))
+    """Return the comments of the settings of a group, from its files that contain `target`, the name of a class.
+
+    The comment of `seed` comes from run.yaml.
+    """
+    pattern = "run.yaml" if group == "seed" else f"{group}/*.yaml"
+    return dict(_comments(pattern, target))
 
 
 def in_brackets(setting: str, target: str = "") -> str:
-    """Return the comment of a setting like `cluster.spot.rate` for the end of an error, if its files agree on it."""
+    """Return the comment of a setting like `cluster.spot.rate` for the end of an error; "" if its files disagree.
+
+    The files are those of its group that contain `target`.
+    """
     group, _, name = setting.rpartition(".")
     pattern = f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml"
     meanings = {meaning for key, meaning in _comments(pattern, target) if key == name}
+    # Settings of one name in several classes may mean different things.
     if len(meanings) != 1:
         return ""
     return f" ({meanings.pop()})"
@@ -104,6 +115,7 @@ def _comments(pattern: str, target: str) -> list[tuple[str, str]]:
 
 def import_from_here() -> None:
     """Let Python import modules from the current folder, after all other places."""
+    # At the end, so that a file of the user, like `queue.py`, does not replace a module of a library.
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
 
@@ -230,6 +242,8 @@ def policy_text(text: str) -> PolicyText:
 def as_hydra_takes(words: Iterable[str]) -> list[str]:
     """Return the words of a command line with the pluses, quotes and further overrides that Hydra needs.
 
+    Raise InvalidConfigError for a relative number, or a policy with settings in another form than NAME(SETTING=VALUE).
+
     >>> as_hydra_takes(["policy=quotas(gpus={vision: 4})", "seed=1"])
     ['policy=quotas', '+policy.gpus={vision: 4}', 'seed=1']
     >>> as_hydra_takes(["policy=easy,quotas(gpus={vision: 4})"])
@@ -257,11 +271,13 @@ def _overrides_of(word: str, key: str, value: str) -> list[str]:
     if key == POLICY_GROUP and any(map(has_settings, values)):
         if len(values) == 1:
             return as_hydra_takes(policy_text(values[0]).overrides)
-        # The sweeper takes the settings apart.
+        # Quoted, so that Hydra takes each as one value of a sweep. `combinations` removes the quotes again.
         choices = [quoted(text) if has_settings(text) else text for text in values]
         return [f"{POLICY_GROUP}={','.join(choices)}"]
+    # Without a plus, Hydra refuses names that a mapping of the configuration does not have yet.
     if value.startswith("{") and "." in key:
         return [f"+{word}"]
+    # Two pluses also replace a name that the mapping has.
     if is_in_mapping(key):
         return [f"++{word}"]
     return [word]
@@ -277,7 +293,9 @@ def _no_relative_number(word: str, key: str, number: str) -> InvalidConfigError:
 
 
 def is_group(key: str) -> bool:
-    """Return whether a key chooses an entry of a configuration group, and is not a setting.
+    """Return whether a key chooses an entry of a configuration group of polluxsim, and is not a setting.
+
+    A key with a slash counts as a group, even if there is none of this name. Keys of Hydra do not count.
 
     >>> [is_group(key) for key in ("agent", "cluster/failures", "seed", "engine.horizon")]
     [True, True, False, False]
@@ -320,7 +338,7 @@ def has_settings(text: str) -> bool:
 
 
 def is_in_mapping(key: str) -> bool:
-    """Return whether a setting is inside a mapping that is empty in some configuration file.
+    """Return whether a setting is in `metrics`, or inside a mapping that is empty in some configuration file.
 
     >>> [is_in_mapping(key) for key in ("policy.gpus.vision", "policy.inner.backfill", "metrics.energy")]
     [True, False, True]
@@ -334,9 +352,10 @@ def is_in_mapping(key: str) -> bool:
     return any(not _empty_mappings(file, file.stat().st_mtime_ns).isdisjoint(path[:-1]) for file in files)
 
 
+# A plan of a sweep asks for each of its runs. `changed` is the time of the file, so that a changed file is read again.
 @lru_cache(maxsize=1024)
 def _empty_mappings(file: Path, changed: int) -> frozenset[str]:
-    """Return the settings of a file whose value is an empty mapping. Plans of sweeps ask for each of their runs."""
+    """Return the settings of a file whose value is an empty mapping."""
     return frozenset(EMPTY.findall(file.read_text(encoding="utf-8", errors="replace")))
 
 
@@ -346,5 +365,6 @@ def quoted(text: str) -> str:
     >>> print(quoted("it's"))
     'it\'s'
     """
+    # Hydra's grammar reads a backslash as an escape only before a quote, so only these backslashes are doubled.
     escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
     return f"'{escaped}'"

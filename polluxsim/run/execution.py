@@ -32,7 +32,7 @@ from polluxsim.run.without_effect import settings_without_effect, unused_in
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run after its simulation."""
+    """What a simulation gives: the records of the run, its metrics, and the content of run.json."""
 
     result: Result
     summary: Summary | None  # metrics; None if no job was submitted
@@ -53,6 +53,7 @@ class Execution:
         if not isinstance(spec.metrics, Mapping):
             raise InvalidConfigError(f"metrics is {short(spec.metrics)}, must be polluxsim.Metric objects by name")
         self._metrics = user_metrics(spec.config)
+        # After those of the configuration: an object that a caller gives replaces a metric of the same name.
         for name, metric in spec.metrics.items():
             self._metrics[name] = checked_metric(name, metric)
         # Computed before the files are loaded: if a file changes later, the run does not pass for one of the new file.
@@ -75,6 +76,7 @@ class Execution:
         except MemoryError as error:
             reason = f" ({error})" if str(error) else ""
             raise InvalidConfigError(f"there is not enough memory for this run{reason}") from None
+        # The engine times its own work only, and the files were read before it began.
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
         summary = summarise(result)
@@ -85,14 +87,18 @@ class Execution:
         suspicions = suspicious(self.spec.config, self.workload)
         if suspicions:
             info["suspicious"] = suspicions
-        if summary is not None and (values := computed(self._metrics, result)):
-            info["metrics"] = values
+        # Without a job, no metric has a value.
+        if summary is not None:
+            values = computed(self._metrics, result)
+            if values:
+                info["metrics"] = values
         return FinishedRun(result, summary, info)
 
     def check(self) -> None:
-        """Raise an error if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
+        """Raise a PolluxSimError if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
         with undamaged():
             policy = self._made_policy()
+            # The sentences are not needed, but the search for them also finds unknown names in settings.
             settings_without_effect(policy, self._scenario(policy))
 
     def start(self) -> tuple[Simulation, Policy]:
@@ -103,6 +109,7 @@ class Execution:
     def _begin(self) -> tuple[Simulation, Policy, list[str]]:
         """Return the run before its first decision, its policy, and a sentence for each setting without effect."""
         policy = self._made_policy()
+        # As early as possible: other processes compile the kernels while this one goes on.
         if policy.slow_kernels:
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
@@ -138,7 +145,7 @@ class Execution:
         return self.spec.objects[group] if group in self.spec.objects else build(self.spec.config, group)
 
     def lasting_info(self, summary: Summary | None) -> dict[str, Any]:
-        """Return what run.json says of the run and of its forks, given the metrics of one of them."""
+        """Return the part of run.json that is the same for the run and its forks, with the metrics of one of them."""
         info: dict[str, Any] = {
             "config": self.spec.config,
             "seed": self.spec.seed,
@@ -157,7 +164,10 @@ class Execution:
 
 
 def named_policy_entry(name: str | None) -> dict[str, str]:
-    """Return the part of run.json that names the user's configuration of the policy; {} for a shipped configuration."""
+    """Return the part of run.json that names the user's configuration of the policy.
+
+    It is {} without a name, and for the name of a shipped configuration.
+    """
     if name is None or (shipped("configs") / "policy" / f"{name}.yaml").is_file():
         return {}
     return {POLICY_ENTRY: name}

@@ -24,7 +24,8 @@ class Outlook(NamedTuple):
 
     job: JobId
     waits: bool  # whether the job holds no GPUs at the time of the forecast
-    # In each future [s], in no order. ∞ is later than the end of the simulated future. A running job started before.
+    # In each future [s]; equal places belong to one future. ∞ means: not until the end of the simulated future. A job
+    # that runs at the time of the forecast started before it.
     starts: tuple[float, ...]
     completions: tuple[float, ...]
 
@@ -47,11 +48,11 @@ def forecast(
 ) -> Forecast:
     """Return when jobs that wait or run may start and complete, in order of submission.
 
-    `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures; an equal number gives
-    equal futures. `report` is called after each future with the number of futures so far. More than one of the
+    `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures; the first futures are the
+    same for every number. `report` is called after each future with the number of futures so far. More than one of the
     `processes` is used if the futures take long. With None, recent `arrivals` are resampled.
 
-    Raise InvalidInputError if `forks` is less than 1, or a job neither waits nor runs.
+    Raise InvalidInputError if `forks` is not a whole number of at least 1, or a job neither waits nor runs.
     """
     return forecast_of(KnownRun(moment, arrivals or FutureArrivals()), jobs, forks, report, processes)
 
@@ -80,15 +81,20 @@ def forecast_of(
 
 
 def quantile(times: Sequence[float], share: float) -> float:
-    """Return the time [s] below which a new draw falls with the probability `share`. Times may be ∞.
+    """Return the time [s] below which a new draw falls with the probability `share`, at most the largest time.
+
+    At least one time is needed. Times may be ∞.
 
     >>> quantile([3.0, 1.0, 2.0, 7.0], 0.5)
     2.5
     """
     ordered = sorted(times)
-    place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
+    # A new draw falls into each of the n + 1 gaps around n times with equal probability.
+    place = share * (len(ordered) + 1) - 1
+    place = min(max(place, 0.0), len(ordered) - 1.0)
     below = floor(place + 1e-9)
     weight = place - below  # of the next larger time
+    # At a whole place there may be no next time, and 0 times ∞ would be NaN.
     if weight < 1e-9:
         return ordered[below]
     return (1 - weight) * ordered[below] + weight * ordered[below + 1]
@@ -111,6 +117,7 @@ def forecast_frame(forecast: Forecast) -> pd.DataFrame:
                     time = min(time, end)
                 row[f"{event}_p{round(100 * share)}"] = time
         rows.append(row)
+    # Named, so that a table without jobs has its columns too.
     names = [f"{event}_p{round(100 * share)}" for event in ("start", "completion") for share in QUANTILES]
     frame = pd.DataFrame(rows, columns=["job", "waits", *names])
     frame.attrs.update(time=forecast.time, arrivals=forecast.arrivals)

@@ -54,7 +54,8 @@ def recorded_descent(parent: Run, config: Mapping[str, Any], edit: Edit) -> dict
 def ancestry(run: Run) -> list[Mapping[str, Any]]:
     """Return the `config` and the `descent` of a run and of its ancestors, the run first.
 
-    Raise InvalidInputError if run.json lacks the settings before a fork.
+    For the run, it is the whole content of run.json. Raise InvalidInputError if run.json lacks the settings before a
+    fork, or its descent is damaged.
     """
     generations = [run.info]
     while (descent := generations[-1].get(DESCENT)) is not None:
@@ -88,12 +89,17 @@ def spec_of(run: Run) -> RunSpec:
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the groups of a configuration whose settings differ from those before."""
+    """Return the settings after an edit of the groups in which they differ from those before. The seed is left out."""
+    # An edit states its seed apart, because an equal seed starts the generator again too.
     return {group: part for group, part in after.items() if group != "seed" and part != before.get(group)}
 
 
 def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
-    """Return recorded settings for a replay. Refuse objects of Python, and classes that the run may not load."""
+    """Return recorded settings for a replay, without metrics.
+
+    Raise InvalidInputError if a part was an object in Python, a class may not be loaded, or a group or the seed is
+    missing.
+    """
     check_classes(config, source, run.allow_classes)
     for group, part in config.items():
         if isinstance(part, dict) and "object" in part:
@@ -105,10 +111,12 @@ def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
     if not _is_int(config.get("seed")):
         problem = f"config.seed is {short(config.get('seed'))}, must be a whole number of at least 0"
         raise InvalidInputError(f"{source}: {problem}; make the run again")
+    # Metrics name functions, which would run code that the user has not allowed, and they change no simulation.
     return {name: part for name, part in config.items() if name != "metrics"}
 
 
 def _is_int(value: object) -> bool:
+    """Return whether a value is a whole number of at least 0; in Python, true is an int too."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -140,7 +148,10 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def _edit(source: str, descent: Mapping[str, Any], settings: Mapping[str, Any]) -> Edit:
-    """Return the edit that a descent stores, with the settings that it changes."""
+    """Return the edit that a descent stores, with the settings that it changes.
+
+    Raise InvalidInputError if a part of the descent is invalid.
+    """
     for name, (is_allowed, rule) in _RULES.items():
         value = descent.get(name)
         if not is_allowed(value):
@@ -183,12 +194,13 @@ def fields_of(job: Job) -> dict[str, Any]:
 
 
 def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
-    """Return the job that `fields_of` describes.
+    """Return the job that `fields_of` describes. Values that describe no job raise various errors.
 
     >>> job = Job.rigid("a", 60.0, 2, 600.0, speeds=((1, 0.5), (2, 1.0)))
     >>> job_from("a", fields_of(job)) == job
     True
     """
+    # Jobs are hashed and compared, so their fields are tuples; JSON has lists.
     arguments = _frozen_values(values)
     if "stages" in arguments:
         arguments["stages"] = Stages(*arguments["stages"])
@@ -207,7 +219,9 @@ def _plain(value: Any) -> Any:
         return plain(asdict(value))
     if isinstance(value, BatchPlan):
         plan = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "speeds"}
-        return plan | {"speeds": [[*key, speed] for key, speed in value.speeds.items()]}
+        # JSON has no pairs as keys, so each speed is a list with its GPU type and batch size.
+        plan["speeds"] = [[*key, speed] for key, speed in value.speeds.items()]
+        return plan
     return plain(value)
 
 
@@ -233,10 +247,11 @@ def _cannot_change(setting: str) -> InvalidConfigError:
 
 
 class Branch:
-    """A run in progress, with its present settings, policy and scenario.
+    """A run in progress, with the settings, the policy and the scenario after its last edit.
 
-    `run.scenario` follows at the round of the last edit. `lost_nodes`, `left_out` and `added` are the nodes that went
-    down for good, the names of the jobs left out, and the added jobs, of all edits so far.
+    `run.scenario` is the scenario before the edit until the run comes to the time of the edit. `lost_nodes`, `left_out`
+    and `added` are the nodes that went down for good, the names of the jobs left out, and the added jobs, of all edits
+    so far.
     """
 
     def __init__(self, config: Mapping[str, Any], run: Simulation, policy: Policy) -> None:
@@ -252,6 +267,7 @@ class Branch:
     def copy(self) -> Branch:
         """Return an independent branch that continues like this one."""
         copied = copy(self)
+        # Together, so that an object that the run and the policy share is one object in the copy too.
         copied.run, copied.policy = deepcopy((self.run, self.policy))
         return copied
 
@@ -261,10 +277,12 @@ class Branch:
             self.run.commit(self.run.ask(self.policy, view))
 
     def change(self, edit: Edit, given: Mapping[str, Any]) -> Edit:
-        """Make an edit at the round of its time; return it with all nodes that go down.
+        """Make an edit at the round of its time; return it with all nodes that go down for good.
 
         The branch must not have passed this time. The edit may change the settings of policy and cluster. `given`
         contains objects by config group. They replace the objects that the settings describe.
+
+        Raise InvalidConfigError if a setting is invalid or must not change, or a node is not there.
         """
         config = edit.config_after(self.config)
         before = self.scenario
@@ -281,6 +299,7 @@ class Branch:
         down = tuple(node for node in lost if node < cluster.num_nodes)
         self._check_down(edit, cluster.num_nodes, lost)
         fork = Fork(edit.time, self.scenario, edit.new_policy, down, edit.outage, edit.without, edit.added, edit.seed)
+        # A fork without changes is not made, so that the run has the records of a run without a fork.
         if fork != Fork(edit.time, before):
             self.run.fork(fork)
         self.config = config
@@ -292,43 +311,46 @@ class Branch:
     def _changed_cluster(
         self, edit: Edit, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> tuple[Cluster, tuple[int, ...]]:
-        """Return the cluster after the fork, and the numbers of the nodes that go down.
+        """Return the cluster after the fork, and the numbers of the nodes that go down for good.
 
         The cluster includes nodes that go down, except for new nodes at its end: they never come up.
         """
-        old = new = self.scenario.cluster
+        present = self.scenario.cluster
+        wanted = present
+        if "cluster" in given:
+            wanted = given["cluster"]
+        elif config["cluster"] != self.config["cluster"]:
+            self._check_parts(config)
+            wanted = build(config, "cluster")
         if "cluster" in given or config["cluster"] != self.config["cluster"]:
-            if "cluster" in given:
-                new = given["cluster"]
-            else:
-                self._check_parts(config)
-                new = build(config, "cluster")
-            self._check_growth(new.num_nodes)
-            self._num_nodes = new.num_nodes
-        if new == old and not edit.lost_nodes:
-            return old, ()
-        _check_nodes(old, new)
-        self._check_kept(new, config)
-        num_nodes = max(old.num_nodes, new.num_nodes)
+            self._check_growth(wanted.num_nodes)
+            self._num_nodes = wanted.num_nodes
+        if wanted == present and not edit.lost_nodes:
+            return present, ()
+        _check_nodes(present, wanted)
+        self._check_kept(wanted, config)
+        num_nodes = max(present.num_nodes, wanted.num_nodes)
         self._check_dropped(edit.lost_nodes, num_nodes)
-        already_down = {node for node in self.lost_nodes if node < old.num_nodes}
-        removed = range(new.num_nodes, old.num_nodes)
+        already_down = {node for node in self.lost_nodes if node < present.num_nodes}
+        removed = range(wanted.num_nodes, present.num_nodes)
         lost = {*edit.lost_nodes, *removed} - already_down
         # Nodes that earlier forks lost, and that the cluster would now get again, stay down.
         lost |= {node for node in self.lost_nodes - already_down if node < num_nodes}
-        while num_nodes > old.num_nodes and num_nodes - 1 in lost:
+        while num_nodes > present.num_nodes and num_nodes - 1 in lost:
             num_nodes -= 1
-        if num_nodes > old.num_nodes:  # all other settings stay
-            old = replace(
-                old,
-                gpus_per_node=new.gpus_per_node[:num_nodes],
-                node_types=NodeTypes(new.node_types[:num_nodes]),
-                hosts=new.hosts[:num_nodes],
-            )
-        return old, tuple(sorted(lost))
+        if num_nodes <= present.num_nodes:
+            return present, tuple(sorted(lost))
+        # Only the nodes come from the wanted cluster; all other settings stay.
+        larger = replace(
+            present,
+            gpus_per_node=wanted.gpus_per_node[:num_nodes],
+            node_types=NodeTypes(wanted.node_types[:num_nodes]),
+            hosts=wanted.hosts[:num_nodes],
+        )
+        return larger, tuple(sorted(lost))
 
     def _check_down(self, edit: Edit, num_nodes: int, lost: Collection[int]) -> None:
-        """Raise InvalidConfigError if a node that is to go down for a time is not there."""
+        """Raise InvalidConfigError if a node that is to go down for a time is not there, or is down for good."""
         if edit.down_nodes:
             _check_nodes(self.scenario.cluster, self.scenario.cluster)
         for node in edit.down_nodes:
@@ -338,31 +360,31 @@ class Branch:
                 raise InvalidConfigError(f"node {node} is down for good, so it cannot go down; name another node")
 
     def _check_parts(self, config: Mapping[str, Any]) -> None:
-        """Raise InvalidConfigError if a setting is set of a part that the cluster of the run does not have."""
+        """Raise InvalidConfigError if a setting belongs to a part, like failures, that the cluster does not have."""
         for name in KEPT_SETTINGS:
             part = config["cluster"].get(name)
+            # An override of a part that is null makes a mapping without a class.
             if isinstance(part, dict) and "_target_" not in part:
                 raise _cannot_change(f"cluster.{name}")
 
     def _check_kept(self, new: Cluster, config: Mapping[str, Any]) -> None:
-        """Check that the new cluster has the same failures and prices as the present one.
-
-        User classes may not define equality, so equal settings suffice.
-        """
+        """Raise InvalidConfigError if the new cluster changes one of the `KEPT_SETTINGS`."""
         old = self.scenario.cluster
         for name in KEPT_SETTINGS:
             present = getattr(old, name)
             wanted = getattr(new, name)
-            if present != wanted and self.config["cluster"].get(name) != config["cluster"].get(name):
-                if not isinstance(wanted, float):
-                    raise _cannot_change(f"cluster.{name}")
-                raise InvalidConfigError(
-                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(present)}; "
-                    "change only the number of nodes"
-                )
+            # Classes of the user may not define equality, so equal settings suffice.
+            if present == wanted or self.config["cluster"].get(name) == config["cluster"].get(name):
+                continue
+            if not isinstance(wanted, float):
+                raise _cannot_change(f"cluster.{name}")
+            raise InvalidConfigError(
+                f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(present)}; "
+                "change only the number of nodes"
+            )
 
     def _check_growth(self, num_nodes: int) -> None:
-        """Check that a larger number of nodes really adds nodes: nodes that earlier forks dropped stay down."""
+        """Raise InvalidConfigError if a larger number of nodes adds none: nodes that a fork dropped stay down."""
         more = range(self._num_nodes, num_nodes)
         if more and self.lost_nodes.issuperset(more) and num_nodes <= self.scenario.cluster.num_nodes:
             raise InvalidConfigError(
@@ -374,12 +396,13 @@ class Branch:
         for node in dropped:
             if node not in range(num_nodes):
                 raise InvalidConfigError(f"there is no node {node} to drop; name one from 0 to {num_nodes - 1}")
+            # A lost node beyond the cluster may be dropped again, because a larger cluster would get it back.
             if node in self.lost_nodes and node < self.scenario.cluster.num_nodes:
                 raise InvalidConfigError(f"node {node} went down for good in an earlier fork; name another node")
 
 
 def _check_nodes(old: Cluster, new: Cluster) -> None:
-    """Check that the numbers of nodes are fixed, and that the first nodes of both clusters are equal."""
+    """Raise InvalidConfigError if a policy chooses the number of nodes, or the first nodes of both clusters differ."""
     if None is not old.least_nodes or None is not new.least_nodes:
         raise InvalidConfigError(
             "cluster: the policy chooses the number of nodes on an elastic cluster, so that a fork cannot change or "

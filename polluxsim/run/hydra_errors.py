@@ -31,6 +31,7 @@ def hydra_in_words(error: Exception) -> str:
         return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
+    # Hydra has no classes for most of its errors, so their texts tell them apart.
     text = " ".join(str(error).split())
     for pattern, words in IN_WORDS:
         match = re.search(pattern, text)
@@ -75,7 +76,10 @@ def _entries_with(group: str, setting: str) -> list[str]:
 
 
 def _meant(name: str) -> str:
-    """Return the most similar setting for the end of an error; of an existing group, only its own settings."""
+    """Return the most similar setting for the end of an error; "" without one.
+
+    If the group of the name exists, only its own settings are compared.
+    """
     settings = known_settings()
     group, _, last = name.rpartition(".")
     of_group: list[str] = []
@@ -89,7 +93,8 @@ def _meant(name: str) -> str:
 
 
 def _file_being_read(error: Exception) -> str | None:
-    """Return the file that was open when an error was raised."""
+    """Return the name of the file that was open when an error was raised; None if no function had one open."""
+    # The error of a decoder does not name the file.
     for frame, _ in walk_tb(error.__traceback__):
         for value in frame.f_locals.values():
             if isinstance(value, TextIOWrapper):
@@ -100,7 +105,8 @@ def _file_being_read(error: Exception) -> str | None:
 def _no_choice(group: str, choice: str, options: str) -> str:
     """Return the message about an entry that a group does not have, given the names of its entries."""
     is_hydras_group = group.startswith("hydra/")
-    if not is_hydras_group and not choice.isidentifier() and re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice):
+    is_class = re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice) is not None  # FILE.py:CLASS, or module.Class
+    if is_class and not is_hydras_group:
         dotted = choice.replace(".py:", ".").replace(":", ".")
         return (
             f"{group}={choice} is not the name of an entry; for a class of your own, write the line "
@@ -180,6 +186,7 @@ def composing_error(error: Exception, words: Sequence[str]) -> InvalidConfigErro
         return InvalidConfigError(hydra_in_words(error))
     if not is_hydras(error):
         return None
+    # Hydra fails with other errors than its own where a list or a mapping takes the place of a name.
     suspects = [word for word in words if word.partition("=")[2].startswith(("[", "{"))]
     if not suspects:
         return InvalidConfigError(f"the settings cannot be composed: {hydra_in_words(error)}")
@@ -189,6 +196,7 @@ def composing_error(error: Exception, words: Sequence[str]) -> InvalidConfigErro
 
 def is_hydras(error: Exception) -> bool:
     """Return whether Hydra, or a library that reads its files, raised an error, perhaps in Python's own library."""
+    # By the innermost frame: an error of polluxsim's own code that Hydra calls is a defect, and must be seen as one.
     library = ""  # of the innermost frame outside Python's own library
     for frame, _ in walk_tb(error.__traceback__):
         top = str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -55,7 +55,7 @@ STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the files in a folder, without hidden files and results."""
+    """Return a digest of the files in a folder, without hidden files and results. Print a line if they are large."""
     files = list(_data_files(folder))
     _announce(folder, sum(path.stat().st_size for path in files), len(files))
     return digest_of({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
@@ -64,14 +64,19 @@ def folder_digest(folder: Path) -> str:
 @lru_cache(maxsize=64)
 def _announce(folder: Path, size: int, count: int) -> None:
     """Print once that a large folder is read, because the user may have named it by mistake."""
+    # A worker process has a parent process, which has printed the line.
     if size >= LARGE and parent_process() is None:
         amount = f"{size / 1e9:.1f} GB in {count} files"
         print(f"polluxsim: {folder}: reading {amount}, because the key of a run depends on its data", file=sys.stderr)
 
 
 def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the files in a folder and in linked folders. A link to a folder above it is not followed."""
+    """Yield the files in a folder, in the folders inside it, and in linked folders.
+
+    Hidden files, results of runs and sweeps, and links to a folder above are left out.
+    """
     place = folder.resolve()
+    # A link to a folder above would never end.
     if place in above:
         return
     names = sorted(path.name for path in folder.iterdir())
@@ -93,11 +98,14 @@ def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[
 def _is_output(folder: Path) -> bool:
     """Return whether a folder is the folder of a run, finished or not, or of a sweep."""
     names = [path.name for path in folder.iterdir()]
-    return not OUTPUTS.keys().isdisjoint(names) or bool(fnmatch.filter(names, TEMPORARY))
+    if not OUTPUTS.keys().isdisjoint(names):
+        return True
+    # While the first files of a run are written, only their temporary folder is there.
+    return bool(fnmatch.filter(names, TEMPORARY))
 
 
 def file_digest(path: Path) -> str:
-    """Return a digest of the content of a file."""
+    """Return a digest of the content of a file; `UNREADABLE` if it cannot be read. Raise OSError if there is none."""
     path.stat()  # raises an error if there is no such file
     try:
         return digest_of_file(path)
@@ -128,7 +136,10 @@ def module_digest(name: str) -> str:
 
 
 def _origin_digest(first: Path) -> str:
-    """Return a digest of the files of a module, and of the modules in the same folder that it imports."""
+    """Return a digest of the files of a module, and of the modules in the same folder that it imports.
+
+    Of an installed module, imports are not followed.
+    """
     root = first.parent
     files = set[Path]()
     visited = set[Path]()
@@ -140,6 +151,7 @@ def _origin_digest(first: Path) -> str:
             continue
         visited.add(origin)
         code = set(_code_files(origin)) if origin.is_dir() else {origin}
+        # All installed packages lie in one folder, so following their imports would read half of them.
         if root.name not in INSTALLED:
             for path in code - files:
                 for name in _imported_modules(path):
@@ -185,8 +197,10 @@ def _imported_modules(path: Path) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
+        # A relative import is from the same package, whose files all count anyway.
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
+    # The code of polluxsim is another part of the key.
     return names - {"polluxsim"}
 
 
@@ -196,7 +210,10 @@ def _code_files(folder: Path) -> list[Path]:
 
 
 def key_of(config: Mapping[str, Any]) -> str:
-    """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
+    """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results.
+
+    Raise InvalidConfigError if a class or a metric of the user is in no file.
+    """
     parts = {
         "config": _plain(_of_results(config)),
         "data": dict(sorted(data_of(config).items())),
@@ -221,6 +238,7 @@ def _of_results(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return settings in which each whole number is an integer: 1.0 becomes 1."""
+    # 1 and 1.0 are the same setting, but different JSON.
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -239,6 +257,8 @@ def data_of(config: Any) -> dict[str, str]:
     """
     digests = {}
     replayed = {value for _, value in _texts(config.get("policy"))}
+    # A file counts under any name of a setting, because classes of the user name their settings as they like. A folder
+    # counts only as a path: a word like `data` may by chance be the name of a folder here.
     for name, value in _texts(config):
         path = Path(value)
         is_name_of_path = name == "path" or name.endswith("_path")
@@ -265,6 +285,7 @@ def versions() -> dict[str, str]:
     return stated
 
 
+# Git takes some hundredths of a second, and the code of a process does not change.
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
     """Return the commit of the checkout of this code, with "+" if files differ from it; None without a checkout."""
@@ -319,5 +340,9 @@ def _exists_as(kind: Callable[[Path], bool], path: Path) -> bool:
 
 def own_modules(config: Any) -> set[str]:
     """Return the top-level modules of the classes outside polluxsim that a configuration names."""
-    names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
-    return names - {"polluxsim"}
+    modules = set[str]()
+    for name, value in _texts(config):
+        # A rule without a dot is one of polluxsim's own.
+        if name in CLASS_SETTINGS and "." in value:
+            modules.add(value.partition(".")[0])
+    return modules - {"polluxsim"}

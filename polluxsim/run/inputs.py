@@ -26,7 +26,8 @@ class _RecentlyUsed(Generic[ItemT]):
         self._objects: OrderedDict[str, ItemT] = OrderedDict()
 
     def get(self, sources: Mapping[str, Any], read: Callable[[], ItemT]) -> ItemT:
-        """Return the object that settings describe. Read it again only if the settings or their files changed."""
+        """Return the object that settings describe. It is read unless it is kept, and its files have not changed."""
+        # With the digests of the files, so that a changed file has another name.
         name = json.dumps([sources, data_of(sources)], sort_keys=True)
         if name not in self._objects:
             self._objects[name] = read()
@@ -48,6 +49,7 @@ def load_inputs(spec: RunSpec) -> tuple[Mapping[str, Profile], Workload]:
     config = spec.config
     with _loading:
         profiles = _profiles.get({"profiles": config["profiles"]}, lambda: load(config, "profiles"))
+        # A workload may depend on the profiles.
         sources = {"profiles": config["profiles"], "workload": config["workload"]}
         workload = _workloads.get(sources, lambda: load(config, "workload", profiles))
     return profiles, workload

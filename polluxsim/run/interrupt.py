@@ -92,7 +92,7 @@ def handlers_kept() -> Iterator[None]:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process at once. Use it while no file is open, for example during imports."""
+    """Let Ctrl-C end the process at once within the block. Use it while no file is open, for example during imports."""
     with _handling(lambda *_: end_process()):
         yield
 
@@ -106,9 +106,9 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let Ctrl-C take effect at the end of the block, also if it raises.
+    """Let Ctrl-C take effect at the end of the block, also if the block raises. Outside the main thread, do nothing.
 
-    Processes that start within the block do not receive it.
+    Processes that start within the block do not receive Ctrl-C.
     """
     if not in_main_thread():
         yield
@@ -116,7 +116,7 @@ def deferred() -> Iterator[None]:
     noted = list[int]()
     try:
         with _handling(lambda number, _: noted.append(number)):
-            # Processes inherit the mask, but no Python handler.
+            # A program that starts has no Python handler, but inherits the mask.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             try:
                 yield
@@ -133,11 +133,15 @@ class SweepInterrupted(KeyboardInterrupt):
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, like Python. A second Ctrl-C ends the process at once."""
+    """Let Ctrl-C raise KeyboardInterrupt, like Python. A second Ctrl-C ends the process at once.
+
+    Neither has an effect once the results are written.
+    """
 
     def handle(*_: object) -> None:
         if _written.is_set():
             return
+        # Set before the first one is raised: its handling may take long, and the user must be able to end it.
         for number in SIGNALS:
             signal.signal(number, lambda *_: end_process(SECOND_MESSAGE))
         raise KeyboardInterrupt
@@ -151,13 +155,14 @@ def interruptible() -> Iterator[Callable[..., None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
     Python raises KeyboardInterrupt anywhere in the program, and loses it where Python itself calls the code, for
-    example in a destructor. Here the program stops at the next call of the function. If it does not come in time, the
-    process ends at once, which is safe only while no file is being written.
+    example in a destructor. Here the program stops at the next call of the function. If there is none within
+    `PATIENCE`, the process ends at once, which is safe only while no file is being written.
     """
     pressed = threading.Event()
 
     def press(*_: object) -> None:
         pressed.set()
+        # A round can take minutes, and the user wants the prompt back.
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
     with _handling(press), _handling(lambda *_: end_process(), (signal.SIGALRM,)):
@@ -227,6 +232,7 @@ def interrupts_noted() -> Iterator[list[int]]:
         pressed.append(number)
         signal.default_int_handler(number, frame)
 
+    # Another handler, like that of a notebook, does more than to raise, and must not be replaced.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield pressed
         return
@@ -242,6 +248,7 @@ def _handling(
     if not in_main_thread():
         yield
         return
+    # Within nested blocks, forked processes have the handlers from before the outermost one.
     outermost = [number for number in signals if number not in _handlers_of_children]
     for number in outermost:
         _handlers_of_children[number] = signal.getsignal(number)
@@ -284,6 +291,7 @@ def _after_fork_in_child() -> None:
         if handler is not None:  # None: the handler was not set by Python, and is inherited
             signal.signal(number, handler)
     _handlers_of_children.clear()
+    # The parent still needs what these functions would remove.
     _last_acts.clear()
     signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
 
@@ -296,11 +304,12 @@ def end_process(message: str = MESSAGE, status: int = INTERRUPTED) -> None:
     """End the process at once with one line and a status, unless its results are written."""
     if _written.is_set():
         return
-    # Write to the file itself, because the interrupted thread may be in the middle of a print.
+    # The innermost block first, as when the blocks end in order: it may be about a folder inside that of another.
     for act in reversed(_last_acts):
         act()
     _end_children()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
+    # To the file itself, because the interrupted thread may be in the middle of a print.
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
     exit_at_once(status)
 

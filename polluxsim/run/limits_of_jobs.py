@@ -49,24 +49,29 @@ class Pool(NamedTuple):
 def bounded_world(scenario: Scenario, result: Result, until: float | None = None) -> BoundedWorld:
     """Return what no schedule of the jobs in the metrics of a run can beat.
 
-    After a time [s], by default the end of the run, all nodes count as up.
+    From the time `until` on [s], by default the end of the run, all nodes count as up.
     """
     records = counted(result)
     if not records:
         return BoundedWorld(None, ("There is no bound, because no job is in the metrics.",))
     cut_off = sum(record.status is Status.CUT_OFF for record in records)
     if cut_off:
-        were = f"{number_of(cut_off, 'job')} {'was' if cut_off == 1 else 'were'} cut off"
-        return BoundedWorld(None, (f"There is no bound, because {were}, and the JCT of such a job is its age.",))
+        verb = "was" if cut_off == 1 else "were"
+        jobs_were = f"{number_of(cut_off, 'job')} {verb}"
+        sentence = f"There is no bound, because {jobs_were} cut off, and the JCT of such a job is its age."
+        return BoundedWorld(None, (sentence,))
     with_deadlines = {record.job for record in result.job_records if record.is_counted and record.deadline is not None}
     names = [record.job for record in records]
+    # Deadlines count for more jobs than the means: a job that was cancelled has missed its deadline.
     names += sorted(with_deadlines - set(names))
     jobs = {job.job_id: job for job in scenario.workload.jobs}
     reasons = list(_reasons_for_alone_only(scenario, [jobs[name] for name in names]))
     limits = LimitsOfJobs(scenario, only_alone=bool(reasons))
     submissions = _Submissions(jobs, limits)
     of_jobs = [limits.of(jobs[name], submissions.of(name)) for name in names]
-    capacity = capacity_of(scenario.cluster, result.outage_records, result.end_time if until is None else until)
+    if until is None:
+        until = result.end_time
+    capacity = capacity_of(scenario.cluster, result.outage_records, until)
     problem = Problem(tuple(of_jobs[: len(records)]), capacity, tuple(of_jobs[len(records) :]))
     return BoundedWorld(problem, tuple(reasons))
 
@@ -105,12 +110,13 @@ class _Submissions:
 
     def of(self, name: JobId) -> float:
         """Return the earliest submission of a job [s]."""
+        # A stack in place of recursion, because a chain of jobs may be longer than Python's limit of calls.
         open_names = [name]
         while open_names:
             job = self._jobs[open_names[-1]]
             before = [other for other in job.after if other in self._jobs and other not in self._times]
             if before:
-                open_names += before
+                open_names += before  # the job itself stays below them, and its turn comes again
                 continue
             ends = [self._end(other) for other in job.after if other in self._jobs]
             self._times[open_names.pop()] = max([job.submit_time, *ends])
@@ -134,7 +140,7 @@ class LimitsOfJobs:
         self._measures: dict[object, tuple[Measure, ...]] = {}
 
     def of(self, job: Job, submit: float) -> JobLimits:
-        """Return the limits of a job with its submission [s]."""
+        """Return the limits of a job, given its earliest submission [s]."""
         measures = self._measures_of(job)
         shortest = measures[0].work
         if self._only_alone:
@@ -144,11 +150,11 @@ class LimitsOfJobs:
     def _measures_of(self, job: Job) -> tuple[Measure, ...]:
         key: object = job.job_id
         if not job.is_rigid:
+            # Everything about a job on which its measures depend.
             key = (job.application, self._most_gpus(job), job.gpu_types, self._group(job), job.sensitivity)
-        measures = self._measures.get(key)
-        if measures is None:
-            measures = self._measures[key] = self._new_measures(job)
-        return measures
+        if key not in self._measures:
+            self._measures[key] = self._new_measures(job)
+        return self._measures[key]
 
     def _new_measures(self, job: Job) -> tuple[Measure, ...]:
         """Return measures of the progress of a job."""
@@ -164,13 +170,14 @@ class LimitsOfJobs:
                 speeds[number] = of_pool._replace(rates=of_pool.rates * factor)
         if scenario.settings.whole_seconds:
             fastest = np.max([of_pool.rates.max(axis=1) for of_pool in speeds.values()], axis=0)
+            # Each epoch may end early by the rounding, at most at the highest speed.
             works = np.maximum(works - ROUNDED * fastest, SHORTEST * fastest)
         measures = measures_of(works, speeds)
         most_time = inf if job.plan is None else job.plan.most_time
         return measures if most_time == inf else (_within(measures[0], most_time),)
 
     def _most_by_hosts(self, job: Job) -> float:
-        """Return the largest factor on the speed of a job by its CPUs and memory."""
+        """Return the largest factor on the speed of a job by its CPUs and memory; 1 if they have no effect."""
         if not self._scenario.cluster.hosts:
             return 1.0
         sensitivity = self._scenario.sensitivity_of(job)
@@ -200,11 +207,14 @@ class LimitsOfJobs:
 
     def _of_application(self, job: Job, profile: Profile, pool: Pool, sizes: Sequence[int]) -> Speeds | None:
         """Return the highest speeds of the application of a job on a pool, up to the most GPUs of the job."""
+        application = profile.application
         most = min(self._most_gpus(job), sum(sizes))
         key = (job.application, pool)
         up_to, speeds = self._speeds.get(key, (0, None))
         if up_to < most:
-            up_to = max(most, min(profile.application.most_replicas(profile.application.largest_batch), sum(sizes)))
+            # For the most GPUs of any job of the application, because the computation takes long and is shared.
+            most_of_any_job = min(application.most_replicas(application.largest_batch), sum(sizes))
+            up_to = max(most, most_of_any_job)
             speeds = highest_speeds(profile, sizes, up_to)
             self._speeds[key] = (up_to, speeds)
         if speeds is None:
@@ -214,20 +224,31 @@ class LimitsOfJobs:
 
     def _most_gpus(self, job: Job) -> int:
         """Return the most GPUs that any policy may give a job."""
-        if job.is_rigid:
-            most = job.speeds[-1][0] if job.speeds else job.num_replicas
-        else:
+        if not job.is_rigid:
             application = self._scenario.profiles[job.application].application
+            # A user may request more GPUs than the largest batch has examples for.
             most = max(application.most_replicas(application.largest_batch), job.num_replicas)
-        return most if job.max_replicas is None else min(most, job.max_replicas)
+        elif job.speeds:
+            most = job.speeds[-1][0]
+        else:
+            most = job.num_replicas
+        if job.max_replicas is None:
+            return most
+        return min(most, job.max_replicas)
 
     def _group(self, job: Job) -> tuple[str, ...]:
+        """Return the names of the partitions that a job can use; empty without partitions."""
         cluster = self._scenario.cluster
-        return cluster.group_of_partition[job.queue or ""].names if cluster.partitions else ()
+        if not cluster.partitions:
+            return ()
+        return cluster.group_of_partition[job.queue or ""].names
 
 
 def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:
-    """Return the speed of a job in each stretch of its plan, at the batch size of the stretch."""
+    """Return the speed of a job in each stretch of its plan, at the batch size of the stretch.
+
+    The speed is 0 where the batch size does not fit in the memory. None if the job needs more than `most` GPUs.
+    """
     if job.num_replicas > most:
         return None
     rates = []
@@ -242,7 +263,11 @@ def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> S
 
 
 def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: int) -> Speeds | None:
-    """Return the speeds of a job without a profile on its possible numbers of GPUs."""
+    """Return the speeds of a job without a profile on its possible numbers of GPUs; None if it cannot run on a pool.
+
+    The pool has `on_pool` GPUs, and the job may get `most`. The speed on the requested GPUs is 1, times the speed of
+    the GPU type.
+    """
     if not job.speeds:
         counts = [job.num_replicas]
     else:
@@ -268,6 +293,7 @@ def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: in
 def _within(measure: Measure, most_time: float) -> Measure:
     """Return the measure of a job that counts as complete after a training time [s], if it is not complete before."""
     work = min(measure.work, most_time)
+    # In every mode, the job is complete after this time, so no mode is slower.
     modes = [mode._replace(rate=max(mode.rate, work / most_time)) for mode in measure.modes]
     return Measure(work, tuple(modes))
 
@@ -302,7 +328,8 @@ def capacity_of(cluster: Cluster, outages: Sequence[OutageRecord], until: float)
     changes: dict[float, Array] = {}
     if not cluster.is_elastic:
         for outage in outages:
-            begin, end = outage.time, min(outage.until, until)
+            begin = outage.time
+            end = min(outage.until, until)
             pool = pool_of_node.get(outage.node)
             if pool is None or end <= begin:
                 continue

@@ -10,10 +10,10 @@ from polluxsim.records.storage import located
 
 
 class LocatedPaths:
-    """The relative paths in the settings of a run whose files are found beside the run's folder.
+    """The relative paths in the settings of a run, and where their files are, as seen from the present folder.
 
     Forks use the located paths, and record the paths as the user of the run wrote them, so that both have equal
-    settings.
+    settings. `missing` has the paths whose files are not found.
     """
 
     def __init__(self, config: Any, folder: Path | None) -> None:
@@ -23,16 +23,16 @@ class LocatedPaths:
         self.missing = [path for path, place in paths.items() if not Path(place).exists()]
 
     def locate(self, settings: Any) -> Any:
-        """Return settings with located paths."""
+        """Return settings of the run with located paths."""
         return _replaced(settings, self._located)
 
     def as_written(self, settings: Any) -> Any:
-        """Return settings with the paths of the run."""
+        """Return settings with located paths as the run states them."""
         return _replaced(settings, self._written)
 
 
 def _relative_paths(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the relative paths among settings: texts named `path`, or texts with a slash or a file ending."""
+    """Yield the relative paths among settings: texts named `path` or `…_path`, and texts with a slash or an ending."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _relative_paths(item, str(key))
@@ -40,7 +40,9 @@ def _relative_paths(value: Any, name: str = "") -> Iterator[str]:
         for item in value:
             yield from _relative_paths(item, name)
     elif isinstance(value, str) and value and not name.startswith("_"):
+        # A class of the user may name a setting with a path as it likes, so its value is looked at too.
         is_path = name == "path" or name.endswith("_path") or "/" in value or bool(Path(value).suffix)
+        # A text with a null character cannot be a path, and Python raises an error for it.
         if is_path and "\0" not in value and not Path(value).is_absolute():
             yield value
 
@@ -51,4 +53,6 @@ def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
         return {key: _replaced(item, texts) for key, item in value.items()}
     if isinstance(value, list):
         return [_replaced(item, texts) for item in value]
-    return texts.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return texts.get(value, value)
+    return value

@@ -70,8 +70,10 @@ class RunMoment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which forks continue.
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
-    a fork, or a fork of a fork: the edits of all forks are repeated at their times. An `InvalidInputError` is
-    raised if the run has no round at `time` or later, was forked after it, or is not reproduced.
+    a fork, or a fork of a fork: the edits of all forks are repeated at their times.
+
+    Raise InvalidInputError if the run has no round at `time` or later, was forked after this round, is not reproduced,
+    or cannot be simulated again.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -81,6 +83,7 @@ class RunMoment(Generic[RunT]):
         self._paths = LocatedPaths(all_settings, run.folder)
         self._execution, self._branch = self._started(self._located(spec.config))
         self.time = self._round_at(time, spec.edits)
+        # Up to just before each edit: the branch makes the edit at the round of its time.
         for edit in spec.edits:
             self._branch.advance(edit.time)
             self._branch.change(replace(edit, settings=self._located(edit.settings)), {})
@@ -109,6 +112,7 @@ class RunMoment(Generic[RunT]):
         run = self.origin
         end_time = run.result.end_time
         interval = self._branch.scenario.settings.round_interval
+        # A later time, which may be infinite, has no number of a round.
         round_time = first_round(min(time, end_time), interval) * interval
         if round_time >= end_time:
             problem = f"{run.name} ends at {run.clock(end_time)} and has no round at {run.clock(time)} or later"
@@ -120,6 +124,7 @@ class RunMoment(Generic[RunT]):
 
     def _check_reproduced(self) -> None:
         """Raise InvalidInputError if the run had other allocations before the round than it has now."""
+        # The allocations stand for the whole run: other jobs, nodes or code would change them.
         recorded = [record for record in self.origin.result.allocation_records if record.time < self.time]
         if recorded != list(self._branch.run.result().allocation_records):
             raise InvalidInputError(
@@ -163,10 +168,10 @@ class RunMoment(Generic[RunT]):
         return self._branch.left_out
 
     def fork_with(self, request: WhatIfRequest) -> RunT:
-        """Return the run with changes from this round on.
+        """Return the run with changes from this round on, simulated to its end.
 
-        Raise InvalidInputError if a named job is not known or has ended, and InvalidConfigError if a setting is
-        invalid or must not change.
+        Raise InvalidInputError if a named job is not known or has ended, InvalidConfigError if a setting is invalid or
+        must not change, and the errors of the policy.
         """
         branch = self._branch.copy()
         objects = {group: value for group, (value, _) in request.objects.items()}
@@ -222,7 +227,10 @@ class RunMoment(Generic[RunT]):
         return info
 
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out."""
+        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out.
+
+        Raise InvalidInputError if a job is unknown, or ended before the round.
+        """
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
         distinct = tuple(dict.fromkeys(names))
         for name in distinct:
@@ -246,7 +254,7 @@ def _node_numbers(name: str, nodes: Iterable[int]) -> tuple[int, ...]:
 
 
 class LeastChange(NamedTuple):
-    """Alternative changes, each of which would have let a job run; None if no change of this kind lets the job run."""
+    """Alternative changes, each of which would have let a job run; None for a kind of which no change was found."""
 
     nodes: int | None  # additional nodes, equal to the last node
     fewer_gpus: int | None  # reduction of the GPUs that the user requested
@@ -268,6 +276,7 @@ class Trial:
         run.advance(before=just_after(moment.time))  # jobs that end at the time of the round have ended
         self._job: Job | None = None
         self.ahead: list[JobId] = []
+        # Active jobs come in order of submission.
         for job, _ in run.active(moment.time):
             if job.job_id == job_id:
                 self._job = job
@@ -280,7 +289,10 @@ class Trial:
         return self._job is not None
 
     def least(self) -> LeastChange | None:
-        """Return the least change of each kind; None if the job is not active, or if it runs without a change."""
+        """Return a small change of each kind; None if the job is not active, or if it runs without a change.
+
+        `_least_that_works` states how small a change is.
+        """
         job = self._job
         if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
@@ -327,6 +339,7 @@ class Trial:
         run, policy = self._moment.copied()
         run.fork(fork)
         view = run.advance()
+        # The policy may ask not to be called at this round, and then starts no job in it.
         if view is None or view.time != fork.time:
             return False
         run.commit(run.ask(policy, view))
@@ -334,11 +347,10 @@ class Trial:
 
 
 def _least_that_works(most: int, works: Callable[[int], bool]) -> int | None:
-    """Return a number from 1 to `most` that works although the number before it does not.
+    """Return a number from 1 to `most` that works although the number before it does not; 0 counts as one that fails.
 
-    None if there is no such number.
-
-    The number is found by galloping and bisection, so it is not always the smallest one if `works` is not monotone.
+    The numbers 1, 2, 4, … and `most` are tried until one works, and then the numbers before it by bisection. If `works`
+    is not monotone, a smaller number may work too. Return None if none of the first numbers works.
     """
     if most < 1:
         return None
@@ -349,4 +361,5 @@ def _least_that_works(most: int, works: Callable[[int], bool]) -> int | None:
             return None
         fails = tried
         tried = min(2 * tried, most)
+    # `tried` works, so only the numbers between are left; if all of them fail, the result is `tried`.
     return fails + 1 + bisect_left(range(fails + 1, tried), True, key=works)

@@ -40,9 +40,9 @@ class NamedPolicy(NamedTuple):
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 
     def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:
-        """Return a new policy, with other values of some parameters.
+        """Return a new policy, with other values of some parameters. Raise the errors of `build`.
 
-        With `afresh`, the module of the policy runs again, which clears the state that the module keeps.
+        With `afresh`, the module of a user's class runs again, which clears the state that the module keeps.
         """
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
@@ -51,7 +51,9 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file.
+    """Return the policy of a name: of an entry, or FILE.py:CLASS, each perhaps with (SETTING=VALUE, …).
+
+    Afterwards, Python also imports modules from the folder of a user's file.
 
     Raise InvalidConfigError if there is no such policy, or Python cannot import the file.
     """
@@ -72,6 +74,7 @@ def named_policy(name: str) -> NamedPolicy:
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py":
         raise InvalidConfigError(f"{file}: there is no Python file of this name; give a policy as FILE.py:CLASS")
+    # In front, because the user means this file and not another module of its name.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = None if "." in path.stem else find_spec(path.stem)

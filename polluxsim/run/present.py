@@ -47,6 +47,7 @@ class Situation:
 
 def site_of(spec: RunSpec, cluster: Cluster, node_numbers: Mapping[str, int]) -> Site:
     """Return a real cluster. `node_numbers` has the number of each node by its name; empty if there are no names."""
+    # A run without jobs has the scenario that can judge each job.
     objects = {"workload": Workload((), source="nodes"), "cluster": cluster}
     run, _ = Execution(replace(spec, objects=objects)).start()
     return Site(cluster, partial(_refusal, run.scenario), node_numbers)
@@ -55,6 +56,7 @@ def site_of(spec: RunSpec, cluster: Cluster, node_numbers: Mapping[str, int]) ->
 def _refusal(scenario: Scenario, job: Job) -> str:
     """Return why a job can never run; "" if it can."""
     try:
+        # Without the jobs that it waits for, because this workload does not have them.
         scenario.check(Workload((replace(job, after=()),)))
     except InvalidInputError as error:
         return str(error)
@@ -65,8 +67,9 @@ class _Limits:
     """A future in which each job runs until its time limit."""
 
     def __init__(self) -> None:
+        # Without a drawn duration, a job has the duration of the workload, which is its time limit here.
         self.durations: dict[JobId, float] = {}
-        self.length = 1.0
+        self.length = 1.0  # of no effect, because no jobs arrive [s]
 
     def arrivals(self, start: float) -> Iterator[Job]:
         """Yield no job."""
@@ -76,7 +79,7 @@ class _Limits:
 class KnownSite(KnownState):
     """The information about a real cluster at present, which is time 0.
 
-    Raise InvalidInputError if nothing is known about the run time of a job.
+    Raise InvalidInputError if nothing is known about the run time of a job, or the log is probably that of other nodes.
     """
 
     def __init__(self, situation: Situation) -> None:
@@ -94,6 +97,7 @@ class KnownSite(KnownState):
         self._scenario: Scenario = run.scenario
         self._seed = situation.spec.seed
         started = situation.present.started
+        # The present is time 0, so a job that started at −60 s has run for 60 s.
         self._active = [(job, -started.get(job.job_id, 0.0)) for job in jobs]
         self.names = [job.job_id for job in jobs]
         self.waiting = frozenset(self.names) - started.keys()

@@ -14,7 +14,7 @@ from polluxsim.workloads.workload import Workload
 
 @contextmanager
 def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Yield a watcher that shows a progress line on standard error if it is a terminal."""
+    """Yield a watcher that shows a progress line on standard error if it is a terminal, and nothing otherwise."""
     if not is_shown():
         yield ignore
         return
@@ -37,7 +37,10 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
 def num_expected(workload: Workload, run: Simulation | None = None) -> int:
     """Return the number of jobs that the workload announces, or the number submitted so far if that is larger."""
     expected = len(workload.jobs) + workload.num_followers
-    return expected if run is None else max(expected, run.num_jobs)
+    if run is None:
+        return expected
+    # A run may submit more jobs than its workload announced.
+    return max(expected, run.num_jobs)
 
 
 def ignore(run: Simulation) -> None:

@@ -40,7 +40,7 @@ NOT_REMEMBERED = ("$", "_target_", "hydra.searchpath", "hydra/", "hydra.mode")
 
 
 class CommandMemory:
-    """The place where the description of a command line is kept, if it may be kept.
+    """The file that remembers which run a command line describes, if this may be remembered.
 
     `words` are the overrides of the command line, and `name` is the name of the configuration file.
     """
@@ -68,10 +68,15 @@ class CommandMemory:
 def _stated_folder(word: str) -> tuple[str, str] | None:
     """Return the setting of a folder and its value, if a word states one as plain text; None for other words."""
     setting, _, value = word.partition("=")
-    is_quoted = value[:1] == value[-1:] == "'"
+    if setting not in FOLDERS:
+        return None
+    is_quoted = value.startswith("'") and value.endswith("'")
     text = value[1:-1] if is_quoted else value
-    is_text = PLAIN_PATH.fullmatch(text) is not None and (is_quoted or not READ_AS_OTHER.fullmatch(text))
-    return (setting, text) if setting in FOLDERS and is_text else None
+    # Hydra reads a name like 1e3 as a number unless it is quoted.
+    is_other = not is_quoted and READ_AS_OTHER.fullmatch(text) is not None
+    if is_other or PLAIN_PATH.fullmatch(text) is None:
+        return None
+    return setting, text
 
 
 def _file_of(words: Sequence[str], name: str) -> Path | None:
@@ -92,6 +97,7 @@ def _folder() -> Path | None:
     Folders of other code beside it are removed.
     """
     parent = PACKAGE / "__pycache__"
+    # The state is in the name, so that a process of older code does not read what newer code wrote.
     folder = parent / (FOLDER_PREFIX + _state())
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,12 +106,15 @@ def _folder() -> Path | None:
     for other in parent.glob(f"{FOLDER_PREFIX}*"):
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)
-    return folder if os.access(folder, os.W_OK) else None
+    if not os.access(folder, os.W_OK):
+        return None
+    return folder
 
 
 def _state() -> str:
     """Return a hash of the state of everything on which descriptions depend, apart from the words."""
     digest = hashlib.sha256(f"{platform.python_version()} {version('hydra-core')} {version('omegaconf')}".encode())
+    # By size and time of each file: reading all files would take longer than Hydra.
     for folder, ending in ((PACKAGE, ".py"), (shipped("configs"), ".yaml"), (shipped("experiments"), ".yaml")):
         for file in _files(str(folder), ending):
             state = file.stat()
@@ -138,13 +147,17 @@ def _read(file: Path) -> OneRun | None:
 
 
 def _write(file: Path, described: OneRun) -> None:
-    """Write a description, if JSON can state it and there is space for it. A later process can do without it."""
+    """Write a description, if JSON can state it, and fewer than `MOST_DESCRIPTIONS` are in its folder.
+
+    Do nothing if it cannot be written, because a later process can do without it.
+    """
     stated = {
         "config": described.spec.config,
         "policy_entry": described.spec.policy_entry,
         "folder_pattern": described.folder_pattern,
         "without_effect": described.without_effect,
     }
+    # JSON has text only as keys, so a mapping with other keys would be read as another one. It has no tuples either.
     if json.loads(json.dumps(stated)) != {**stated, "without_effect": list(described.without_effect)}:
         return
     with suppress(OSError):

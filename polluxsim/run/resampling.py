@@ -61,15 +61,19 @@ class FutureArrivals:
         return tuple(renamed)
 
     def until(self, time: float, start: float) -> float:
-        """Return when the last resampled job may arrive, for a forecast at a time [s]. The run began at `start` [s]."""
+        """Return when the last resampled job may arrive, for a forecast at a time [s]. The run began at `start` [s].
+
+        It is `time` if no jobs are resampled.
+        """
         if self.source != RECENT:
             return time
         return time + min(time - start, LONGEST_ARRIVALS)
 
     def in_words(self, time: float, start: float, num_seen: int) -> str:
-        """Return a line that states the assumption about arrivals, given the number of jobs that arrived until then.
+        """Return a line that states the assumption about arrivals.
 
-        The arguments `time` and `start` are those of `until`.
+        `num_seen` is the number of jobs that arrived until `time`. The arguments `time` and `start` are those of
+        `until`.
         """
         if self.source == RECENT:
             until = clock(self.until(time, start))
@@ -92,7 +96,11 @@ _known_states: list[KnownState] = []  # in a worker process: the state from whic
 
 
 def futures(known: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
-    """Yield the times of each future by its number. Other processes draw all but the first if drawing takes long."""
+    """Yield the start and completion times of the `asked` jobs in each future, in the order of the futures' numbers.
+
+    Up to `processes` processes draw all futures but the first if one process would take longer than `WORTH_PROCESSES`.
+    """
+    # The first future is drawn here in any case, and its time tells how long the others take.
     started = monotonic()
     yield known.future(asked, 0)
     further = range(1, forks)
@@ -183,27 +191,37 @@ class KnownState(ABC):
                 )
 
     def future(self, asked: Collection[JobId], number: int) -> Times:
-        """Return when each job starts and completes in one future [s]. A running job started in the past."""
+        """Return when each job starts and completes in one future [s]; ∞ for later than the end of the future.
+
+        A running job started in the past. Futures with equal numbers are equal.
+        """
+        # A generator of its own, so that a future is the same in whichever process and order it is drawn.
         rng = np.random.default_rng([self._seed, number])
         draw = self._draw(rng)
         seed, chance = map(int, rng.integers(2**32, size=2))
         run, policy, fork = self._begun(self._consistent(draw, rng))
         follower = _Follower(run, policy, asked, self._running_since)
         fork = fork._replace(seed=seed, chance=chance)
+        # Arrivals are added piece by piece, because a future may end before the last piece is needed.
         for start, jobs in self._coming(draw):
             follower.follow(start)
             if not follower.left or run.is_over:
                 break
             run.fork(fork._replace(time=start, added=tuple(jobs)))
+            # Only the first fork has the changes of the future; the later ones only add jobs.
             fork = Fork(start, fork.scenario)
         follower.follow(self.time + HORIZON)
-        return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+        times: Times = {}
+        for name in asked:
+            times[name] = (follower.starts.get(name, inf), follower.completions.get(name, inf))
+        return times
 
     def _consistent(self, draw: DrawnFuture, rng: np.random.Generator) -> tuple[Job, ...]:
         """Return the active jobs that differ in this future; their durations explain why other jobs still wait.
 
         A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
-        because of its new duration, it would have started the job before. The duration is drawn again in this case.
+        because of its new duration, it would have started the job before. The duration is drawn again in this case, at
+        most `TRIES` times.
         """
         altered = tuple(self._altered(draw))
         for _ in range(TRIES):
@@ -219,6 +237,7 @@ class KnownState(ABC):
         """Return the jobs that already waited and that the policy would start at this round if jobs were altered."""
         run, policy, fork = self._begun(altered)
         run.fork(fork)
+        # Only to this round. There is no view if the policy need not be called at it.
         view = run.advance(before=self.time + run.scenario.settings.round_interval)
         if view is None:
             return frozenset()
@@ -236,7 +255,7 @@ class KnownState(ABC):
 
 
 class KnownRun(KnownState):
-    """The information about a run at a time that a forecaster has."""
+    """The information about a run that a forecaster has at the time of a `RunMoment`."""
 
     def __init__(self, moment: RunMoment[Any], arrivals: FutureArrivals) -> None:
         self.moment = moment
@@ -291,7 +310,10 @@ class KnownRun(KnownState):
 
 
 def pieces(draw: DrawnFuture, start: float, until: float) -> Iterator[tuple[float, Iterable[Job]]]:
-    """Yield resampled arrivals from a start to an end [s] in pieces, each with the time from which on they arrive."""
+    """Yield resampled arrivals from a start to an end [s] in pieces, each with the time from which on they arrive.
+
+    A piece has the length of the draw, and the number of pieces is rounded, so the last one may end after `until`.
+    """
     for piece in range(round((until - start) / draw.length)):
         begin = start + piece * draw.length
         yield begin, draw.arrivals(begin)
@@ -302,7 +324,7 @@ def _known_run(run: Run, time: float, arrivals: FutureArrivals) -> KnownRun:
 
 
 def _running_since(moment: RunMoment[Any]) -> dict[JobId, float]:
-    """Return the time since which each running job has held GPUs [s]."""
+    """Return the time since which each running job has held GPUs without a break [s], just before the moment."""
     since: dict[JobId, float] = {}
     # The starts of the jobs that were placed at the start of the run because they ran before.
     jobs = moment.scenario.workload.jobs
@@ -320,12 +342,12 @@ def _running_since(moment: RunMoment[Any]) -> dict[JobId, float]:
         elif record.time == 0:
             since.setdefault(record.job, started.get(record.job, 0.0))
         else:
-            since.setdefault(record.job, record.time)
+            since.setdefault(record.job, record.time)  # a move to other GPUs is no new start
     return since
 
 
 class _Follower:
-    """Simulates a future, and notes when jobs start and complete."""
+    """Simulates a future, and notes when some jobs start and complete. `left` has those that have not ended yet."""
 
     def __init__(self, run: Simulation, policy: Policy, jobs: Collection[JobId], since: dict[JobId, float]) -> None:
         self._run = run
@@ -336,7 +358,7 @@ class _Follower:
         self._num_ended = run.num_ended
 
     def follow(self, until: float) -> None:
-        """Simulate up to a time [s], or until all jobs have ended."""
+        """Simulate up to a time [s], or until all of the jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
             decision = self._run.ask(self._policy, view)
             if isinstance(decision, Decision):

@@ -47,12 +47,16 @@ class Edit:
     @property
     def outage(self) -> Outage | None:
         """Return the outage of the nodes that go down for a time; None without such nodes."""
-        return Outage(self.down_nodes, self.time, self.down_for, "outage") if self.down_nodes else None
+        if not self.down_nodes:
+            return None
+        return Outage(self.down_nodes, self.time, self.down_for, "outage")
 
     def config_after(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a run after the edit, given those before it."""
-        seed = {} if self.seed is None else {"seed": self.seed}
-        return {**config, **self.settings, **seed}
+        settings = {**config, **self.settings}
+        if self.seed is not None:
+            settings["seed"] = self.seed
+        return settings
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,11 @@ class RunSpec:
     @property
     def key(self) -> str | None:
         """Return the key of the run from the present files; None if the settings do not describe each object."""
-        parts = [part for name, part in self.config.items() if isinstance(part, dict) and name != "metrics"]
-        return key_of(self.config) if all("_target_" in part for part in parts) else None
+        for name, part in self.config.items():
+            # Metrics are names of functions, and have no `_target_`.
+            if isinstance(part, dict) and name != "metrics" and "_target_" not in part:
+                return None
+        return key_of(self.config)
 
     @property
     def seed(self) -> int:
@@ -92,6 +99,7 @@ class RunSpec:
         A mapping is added to the present mapping. Raise InvalidConfigError for a value that a configuration cannot
         state.
         """
+        # A description never changes, because several runs share its settings.
         part = deepcopy(self.config[group])
         for name, value in values.items():
             *above, last = name.split(".")
@@ -118,26 +126,33 @@ def plain_value(name: str, value: object) -> object:
 
 
 def as_plain(value: object) -> object:
-    """Return NumPy's numbers as Python's and paths as text, also within mappings and lists."""
+    """Return NumPy's numbers as Python's, tuples as lists and paths as text, also within mappings and lists.
+
+    Other values are returned unchanged.
+    """
     if isinstance(value, Mapping):
         return {as_plain(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_plain(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
-    return str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, PurePath):
+        return str(value)
+    return value
 
 
 def _is_plain(value: object) -> bool:
+    """Return whether a configuration can state a value of `as_plain`."""
     if isinstance(value, dict):
-        return all(isinstance(key, str | int | float | bool) for key in value) and all(map(_is_plain, value.values()))
+        has_plain_keys = all(isinstance(key, str | int | float | bool) for key in value)
+        return has_plain_keys and all(map(_is_plain, value.values()))
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def _merged(present: object, value: object) -> object:
-    """Return a value; a mapping with the entries of the present mapping that it does not have."""
+    """Return a value; if it and the present value are mappings, with the entries of the present one that it lacks."""
     if not isinstance(present, dict) or not isinstance(value, dict):
         return value
     merged = dict(present)
@@ -147,14 +162,16 @@ def _merged(present: object, value: object) -> object:
 
 
 def settled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, in which each duration is in its unit, given resolved plain values.
+    """Return the settings of a run, in which each duration is a number of its unit, given resolved plain values.
 
-    Raise InvalidConfigError if a value is nan, or a mapping has keys of several types.
+    Raise InvalidConfigError if a value is nan or no duration where one is declared, or a mapping has keys of several
+    types.
     """
     plain = {str(name): value for name, value in values.items() if name != REPRODUCE_KEY}
-    unknown = [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]
-    if unknown:
-        raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
+    for name, value in flat(plain).items():
+        # nan differs from itself, so two equal runs would seem to have other settings.
+        if isinstance(value, float) and isnan(value):
+            raise InvalidConfigError(f"{name} is nan, must be a value that is known; use null for no value")
     settings: dict[str, Any] = settings_as_declared("", plain)
     for name, value in settings.items():
         _check_keys(name, value)
@@ -165,6 +182,7 @@ def check_parts(config: Mapping[str, Any]) -> None:
     """Raise InvalidConfigError if a group is unknown, missing or not a mapping, or the seed is invalid."""
     check_names(config, config.get("seed"))
     seed = config["seed"]
+    # In Python, true is the whole number 1.
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InvalidConfigError(f"seed is {short(seed)}, must be a whole number of at least 0")
     for group in GROUPS:
@@ -174,7 +192,10 @@ def check_parts(config: Mapping[str, Any]) -> None:
 
 
 def check_names(names: Collection[str], seed: object) -> None:
-    """Raise InvalidConfigError if a group is unknown or missing, given the names of all groups."""
+    """Raise InvalidConfigError if a group is unknown or missing, or the seed has no value.
+
+    `names` are the names of all groups of a configuration, and `seed` is its seed.
+    """
     unknown = sorted(set(names) - {*TOP_LEVEL, REPRODUCE_KEY})
     if unknown:
         meant = did_you_mean(unknown[0], known_settings())
@@ -281,7 +302,7 @@ class OneRun:
 
     def folder(self, start: datetime) -> Path:
         """Return the folder of a run that starts at a time."""
-        return Path(NOW.sub(lambda found: start.strftime(found[1]), self.folder_pattern))
+        return Path(NOW.sub(lambda pattern: start.strftime(pattern[1]), self.folder_pattern))
 
 
 @dataclass(frozen=True)

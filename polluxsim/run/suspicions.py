@@ -46,7 +46,7 @@ class _Duration(NamedTuple):
     setting: str  # dotted name, like engine.round_interval
     kind: str  # a key of `UNIT_OF`
     value: float
-    default: float | None  # smallest number of the default; None without a default
+    default: float | None  # smallest number of the default; None without a number as default
 
     @property
     def text(self) -> str:
@@ -54,9 +54,10 @@ class _Duration(NamedTuple):
 
 
 def suspicious(config: Mapping[str, Any], workload: Workload) -> list[str]:
-    """Return a sentence for each value of a run that is probably a mistake. The results are right for these values.
+    """Return a sentence for each value of a run that is probably a mistake.
 
-    `config` is the resolved configuration of the run.
+    The run is valid, and its results are right for these values, so no error is raised. `config` is the resolved
+    configuration of the run.
     """
     interval = config.get("engine", {}).get("round_interval")
     durations = list(_durations_in(config))
@@ -78,6 +79,7 @@ def _durations_in(settings: Any, name: str = "") -> Iterator[_Duration]:
             yield from _durations_in(item, name)
     if not isinstance(settings, Mapping):
         return
+    # Only the signature of the class tells which numbers are durations.
     declared = declared_by(str(settings.get("_target_")))
     for key, value in settings.items():
         setting = f"{name}.{key}" if name else str(key)
@@ -104,6 +106,7 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, float]]:
 
 def _suspicion(given: _Duration, interval: object) -> str:
     """Return a sentence about a duration, given the time between rounds; "" if the duration is plausible."""
+    # A user who gives seconds for a setting in hours gives a number 3,600 times too large.
     if given.kind in ("Hours", "WholeHours"):
         if given.value <= MOST_HOURS:
             return ""
@@ -121,7 +124,10 @@ def _suspicion(given: _Duration, interval: object) -> str:
 
 
 def _is_short(given: _Duration, interval: object) -> bool:
-    """Return whether a duration is shorter than a round, and than its default by the length of another unit."""
+    """Return whether a duration is shorter than a round, and `LESS` times shorter than its default.
+
+    Without a default, it must be shorter than `UNUSUAL`. Zero counts as deliberate.
+    """
     if not isinstance(interval, int | float) or not 0 < given.value < interval:
         return False
     if given.default is None:
@@ -130,7 +136,7 @@ def _is_short(given: _Duration, interval: object) -> bool:
 
 
 def _meant(given: _Duration) -> str:
-    """Return the unit with which a value is most similar to its default."""
+    """Return the unit with which a value is most similar to its default; min without a default."""
     default = given.default
     if default is None:
         return "min"
@@ -146,7 +152,8 @@ def _meant(given: _Duration) -> str:
 def _of_horizon(horizon: float, interval: object, jobs: Sequence[Job]) -> Iterator[str]:
     """Yield a sentence if the end of a run is so early that it is probably given in hours.
 
-    The duration of a job with a profile is unknown here and counts as 0.
+    It is less than an hour, and before the first round or the end of any job. The duration of a job with a profile is
+    unknown here and counts as 0.
     """
     if horizon >= HOUR or not jobs:
         return

@@ -18,10 +18,14 @@ MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in r
 
 
 def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
-    """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
+    """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts.
+
+    Raise InvalidConfigError if there are more than `MOST_RUNS`, and ConfigCompositionException for an interval.
+    """
     choices_by_setting: dict[str, list[str]] = {}
     for override in overrides:
         choices_by_setting[override.get_key_element()] = _some_single_values(override)
+    # Before the product is made, which would fill the memory.
     check_size(prod(map(len, choices_by_setting.values())))
     return list(product(*choices_by_setting.values()))
 
@@ -43,6 +47,7 @@ def _some_single_values(override: Override) -> list[str]:
 def _single_values(override: Override) -> Iterator[str]:
     """Yield an override for each value of an override."""
     name = override.get_key_element()
+    # `as_hydra_takes` made ~GROUP of GROUP=null; the table of the sweep has what the user wrote.
     if override.is_delete() and is_group(override.key_or_group):
         yield f"{override.key_or_group}=null"
         return
@@ -59,9 +64,10 @@ def _single_values(override: Override) -> Iterator[str]:
 
 
 def _as_policy(value: Any) -> str:
-    """Return a policy as its user wrote it: one with settings is quoted, as Hydra's grammar would not take it."""
-    is_quoted = isinstance(value, QuotedString) and has_settings(value.text)
-    return value.text if is_quoted else Transformer.str(value)
+    """Return a policy as its user wrote it, without the quotes that `as_hydra_takes` put around one with settings."""
+    if isinstance(value, QuotedString) and has_settings(value.text):
+        return value.text
+    return Transformer.str(value)
 
 
 def search_space(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Choices | Interval]]:
@@ -89,8 +95,12 @@ def search_space(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Ch
 
 
 def _interval(override: Override) -> Interval:
-    """Return the values between the ends of `interval(…)`, which are whole numbers in `int(interval(…))`."""
+    """Return the values between the ends of `interval(…)`, which are whole numbers in `int(interval(…))`.
+
+    Raise InvalidConfigError if there are none, or logarithms of an end do not exist.
+    """
     sweep: Any = override.value()
+    # Hydra makes floats of the ends of an interval, also of 1 and 10, unless `int` surrounds it.
     is_whole = isinstance(sweep.start, int) and isinstance(sweep.end, int)
     if not sweep.start < sweep.end:
         raise InvalidConfigError(f"{override.input_line}: the interval is empty; give the smaller end first")

@@ -21,6 +21,7 @@ def exits_raised() -> Iterator[None]:
     before = os._exit
 
     def refuse(status: int) -> NoReturn:
+        # A forked process of the user may end as it likes.
         if os.getpid() != process:
             exit_at_once(status)
         raise SystemExit(f"os._exit({status})")
@@ -50,11 +51,17 @@ def forks_ended() -> Iterator[None]:
 
 
 def _exit_status(error: BaseException) -> int:
-    """Return the exit status of a process that ends with an error, which may be the cause of another error."""
+    """Return the exit status of a process that ends with an error, as Python would set it.
+
+    A `SystemExit` counts also as the cause of the error.
+    """
+    # The engine raises a PolicyError from the SystemExit of a policy.
     if isinstance(error.__cause__, SystemExit):
         error = error.__cause__
     if not isinstance(error, SystemExit):
         return 1
     if error.code is None:
         return 0
-    return error.code if isinstance(error.code, int) else 1
+    if isinstance(error.code, int):
+        return error.code
+    return 1  # a text, which Python prints as an error

@@ -14,7 +14,7 @@ from polluxsim.records.results import Result
 def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     """Return a sentence for each setting that cannot change anything, whatever happens in the run.
 
-    A setting that names a queue, user or GPU type that does not exist raises an `InvalidConfigError`.
+    Raise InvalidConfigError for a setting that names a queue, user, QOS or GPU type that does not exist.
     """
     _check_types(scenario)
     of_policy = policy.without_effect(scenario.workload.jobs, scenario.cluster)
@@ -65,7 +65,7 @@ def unused_in(scenario: Scenario, result: Result) -> list[str]:
 
 
 def _check_types(scenario: Scenario) -> None:
-    """Check the GPU types of restart delays; the cluster need not have these types."""
+    """Raise InvalidConfigError if a GPU type of restart delays is unknown. The cluster need not have the type."""
     gpu_types = {*GPU_TYPES, *scenario.cluster.types}
     for application, delays in scenario.settings.restart_delays.items():
         if not isinstance(delays, int | float):
@@ -104,6 +104,7 @@ def _ineffective_failure_settings(scenario: Scenario) -> Iterator[str]:
 def _ineffective_job_settings(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each setting of applications and batch sizes that concerns no job."""
     jobs = scenario.workload.jobs
+    # `all` is true without jobs, and a fork may add some.
     if jobs and scenario.batch_rule is not None and all(job.is_rigid for job in jobs):
         yield "agent has no effect: no job trains a profile, so none chooses a batch size"
     trained = {job.application for job in jobs}

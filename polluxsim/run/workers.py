@@ -39,11 +39,13 @@ def num_cores() -> int:
 
 @contextmanager
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of at most `count` worker processes, which are killed when the block ends.
+    """Yield a pool of at most `count` worker processes.
 
-    The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that crashes raises a
-    `SweepError`.
+    Submit the tasks within `starting`, because the workers start with the first ones. Each calls `begin` first. The end
+    of the block waits for the tasks and kills the workers; an error in the block kills them at once. Raise SweepError
+    if the block raises the error about a worker that crashed.
     """
+    # The caller may have processes of its own, which must stay.
     older_processes = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     pool = ProcessPoolExecutor(count, mp_context=fresh(), initializer=begin_worker, initargs=(environment, begin))
@@ -65,7 +67,8 @@ def as_finished(
     """Submit tasks, at most `count` at a time, and yield the key and the future of each task when it is finished.
 
     A task is a key, a function and its arguments. A task is requested only when it can start, so an iterator may choose
-    it late. After a crash of a process, no further task is requested.
+    it late. Once a crash of a process is noticed, no further task is requested; tasks that were submitted are yielded
+    with the error.
     """
     running: dict[Future[Any], KeyT] = {}
     waiting_tasks = iter(tasks)
@@ -125,13 +128,13 @@ def one_thread_each() -> Iterator[None]:
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                del os.environ[name]  # it was not set
             else:
                 os.environ[name] = value
 
 
 def kill_worker(process: BaseProcess) -> None:
-    """Kill a worker, and the processes that code of the user started in it."""
+    """Kill a worker, and the processes that code of the user started in it. Do nothing if it has not started."""
     if process.pid is None:
         return
     try:
@@ -151,6 +154,7 @@ def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | Non
     os.environ.clear()
     os.environ.update(environment)
     os.setpgid(0, 0)
+    # A handler that does nothing: a signal that is ignored would be ignored in programs that the worker starts too.
     handle_for_good(lambda *_: None)
     last_resorts.append(lambda message: exit_at_once(1))
     # Priority 0 is before Python waits for the processes and threads of the user, which may never end.
