@@ -13,8 +13,9 @@ from polluxsim.look.descriptions import before_run_in, engine_waits, from_before
 from polluxsim.look.sheets import Block, Sheet
 from polluxsim.records.folders import info_of
 from polluxsim.studies.log_calibration import Calibration, Match
-from polluxsim.studies.log_replays import Case, LogWhatIf, SettingChange, not_monotone
+from polluxsim.studies.log_replays import Case, LogWhatIf, SettingChange
 from polluxsim.studies.replayed_jobs import MEAN, Replay, statistic
+from polluxsim.studies.reversals import not_monotone
 from polluxsim.studies.verdicts import ReplayVerdict, share_in_words
 
 WAITS = "a wait is all time without GPUs from submission to completion"

@@ -14,8 +14,9 @@ from polluxsim.hardware.costs import Price
 from polluxsim.look.descriptions import engine_waits
 from polluxsim.look.one_page import CaptionedFigure, OnePage, as_html
 from polluxsim.look.plot.waits import draw_shares, draw_waits
-from polluxsim.studies.log_replays import OFF, Case, LogWhatIf, failures_in_words, not_monotone
+from polluxsim.studies.log_replays import OFF, Case, LogWhatIf, failures_in_words
 from polluxsim.studies.replayed_jobs import read_replay
+from polluxsim.studies.reversals import not_monotone
 
 MOST_BARS = 8  # largest number of cases in a figure
 

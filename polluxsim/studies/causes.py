@@ -63,7 +63,7 @@ class Use(NamedTuple):
 
     @property
     def peak(self) -> float:
-        """Return the largest number of GPUs in use at once."""
+        """Return the largest number of GPUs in use at once; 0 without jobs."""
         if not self.jobs:
             return 0.0
         times = np.concatenate([self.start, self.end])
@@ -149,7 +149,7 @@ class WaitOccupancy:
 def likely_causes(jobs: Sequence[TraceJob], gpus: int, left_out: Mapping[str, int]) -> list[Cause]:
     """Return the likely causes of the waits of a log, those with the largest share of the waiting time first.
 
-    Symptoms, like idle GPUs, follow the causes.
+    Symptoms, like idle GPUs, follow the causes. If no job waited, only dependencies and holds are named.
 
     `gpus` is the size of the cluster of the replay, and `left_out` has the number of rows of the log that are not jobs
     of the trace, by reason.
@@ -174,7 +174,8 @@ def inferred_user_limit(jobs: Sequence[TraceJob], gpus: int) -> int | None:
 
     The limit is the largest number of GPUs that users held at once, among users who waited at this number while enough
     GPUs were idle. If these users have different numbers, the one with the longest waiting time counts. There is no
-    limit if a job has more GPUs, or if less than half of this waiting time belongs to the number.
+    limit if a job has more GPUs, if less than half of this waiting time belongs to the number, or if this waiting time
+    is less than 5 % of that of all jobs.
 
     `gpus` is the size of the cluster.
     """
@@ -188,6 +189,7 @@ def inferred_user_limit(jobs: Sequence[TraceJob], gpus: int) -> int | None:
         return None
     waited_at: dict[int, float] = {}  # by the number of GPUs that the users held [job s]
     for owner in limited.values():
+        # Jobs may hold parts of a GPU, but a limit is a whole number.
         number = int(owner.largest)
         waited_at[number] = waited_at.get(number, 0.0) + owner.waited
     limit = max(waited_at, key=waited_at.__getitem__)
@@ -232,7 +234,10 @@ def _owners_at_limit(occupancy: WaitOccupancy, gpus: int, owners: NDArray[np.str
 
 
 def _limits(occupancy: WaitOccupancy, gpus: int, kind: str, owner: Callable[[TraceJob], str | None]) -> Iterator[Cause]:
-    """Yield limits of users or QOS: jobs wait while their owner holds its largest number and enough GPUs are idle."""
+    """Yield limits of users or QOS as a cause, if jobs wait while their owner seems to be at its limit.
+
+    This is while the owner holds its largest number of GPUs, and enough GPUs are idle.
+    """
     owners = np.array([owner(job) or "" for job in occupancy.use.jobs])
     distinct = [name for name in dict.fromkeys(owners.tolist()) if name]
     if len(distinct) < 2 and kind != "users":
@@ -256,7 +261,7 @@ def _limits(occupancy: WaitOccupancy, gpus: int, kind: str, owner: Callable[[Tra
 
 
 def _partitions(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
-    """Yield pooled partitions: jobs wait while their partition is full and enough GPUs of other partitions are idle."""
+    """Yield pooled partitions as a cause, if jobs wait while their partition is full and enough other GPUs are idle."""
     use = occupancy.use
     partitions = np.array([job.partition or "" for job in use.jobs])
     distinct = [name for name in dict.fromkeys(partitions.tolist()) if name]
@@ -269,6 +274,7 @@ def _partitions(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
         part = use.only(is_own)
         gpus_held = occupancy.held_by(part)
         largest = float(gpus_held.max())
+        # The partition counts as full if its largest waiting job would raise its peak.
         is_full = gpus_held + occupancy.largest_waiting(part) > largest
         for size in np.unique(part.gpus):
             has_room = is_full & (gpus - occupancy.in_use >= size)
@@ -287,10 +293,11 @@ def _partitions(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
 
 
 def _without_gpus(occupancy: WaitOccupancy, gpus: int, num_jobs: int, left_out: Mapping[str, int]) -> Iterator[Cause]:
-    """Yield jobs without GPUs, which the import leaves out, if jobs wait although enough GPUs are idle."""
+    """Yield jobs without GPUs as a cause, if they are at least 2 % of the rows of the log; the import left them out."""
     count = left_out.get(RowReason.NO_GPU, 0)
     share = count / (num_jobs + sum(left_out.values()))
     if share >= LEAST_CPU_SHARE:
+        # The log does not say where these jobs ran, so their share of the rows scales the time with idle GPUs.
         idle = _idle_share(occupancy, gpus)
         yield Cause(
             "jobs without GPUs",
@@ -307,7 +314,7 @@ def _idle_share(occupancy: WaitOccupancy, gpus: int) -> float:
 
 
 def _idle(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
-    """Yield waits with idle GPUs, for whatever reason."""
+    """Yield waits with idle GPUs, for whatever reason, if they are at least 5 % of the waiting time."""
     share = _idle_share(occupancy, gpus)
     if share >= LEAST_SHARE:
         empty_share = occupancy.share_of_waits_while(occupancy.in_use == 0)
@@ -324,7 +331,7 @@ def _idle(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
 
 
 def _more_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
-    """Yield that more GPUs were in use at once than the replay has."""
+    """Yield that the log had more GPUs in use at once than the replay has, if it had."""
     peak = float(occupancy.in_use.max())
     if peak > gpus:
         busy = occupancy.in_use > gpus
@@ -341,7 +348,7 @@ def _more_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
 
 
 def _fewer_gpus(occupancy: WaitOccupancy, gpus: int) -> Iterator[Cause]:
-    """Yield days on which jobs wait and the peak of GPUs in use is far below the GPUs of the cluster."""
+    """Yield days on which jobs wait and the peak of GPUs in use is far below the GPUs of the cluster, if any."""
     grid = occupancy.grid
     in_use = occupancy.in_use
     is_waiting = occupancy.largest_waiting(occupancy.use) > 0

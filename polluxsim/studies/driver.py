@@ -124,9 +124,10 @@ def result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str,
 
 
 def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
-    """Return a column. Values of several types, and lists with other items than text, become JSON text.
+    """Return a column. Whole and other numbers together are numbers.
 
-    The declared type counts for a column without values, and for whole numbers.
+    Other values of several types, and lists with other items than text, become JSON text. The declared type counts for
+    a column without values, and for whole numbers.
     """
     types = {type(value) for value in values if value is not None}
     if not types:
@@ -155,6 +156,7 @@ def _as_text(value: object) -> str | None:
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
+    """Write a table as a whole or not at all."""
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
 
@@ -194,6 +196,8 @@ def sweep_progress(entries: Sequence[Entry], num_finished: int) -> Iterator[None
 def time_left(done: int, of: int, elapsed: float) -> str:
     """Return the expected time for the remaining runs as text, given the time since the first run began [s].
 
+    Before one run is finished, no time is known.
+
     >>> time_left(2, 6, 45.0)
     '0:01:30 left'
     """
@@ -208,7 +212,7 @@ _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset()
 
 
 class CompletedSweep(NamedTuple):
-    """A complete sweep."""
+    """The runs of a sweep that is complete, and the table of their results."""
 
     done: int  # number of runs made now; all other runs were finished before
     entries: Sequence[Entry]  # each distinct run, in the order of the plan

@@ -72,7 +72,8 @@ class JudgeRequest:
     Raises
     ------
     InvalidConfigError
-        If an override sets what the judgement sets, nothing is to be tried, or the changes are not in order of time.
+        If an override sets what the judgement sets or chooses a launcher, nothing is to be tried, or the changes are
+        not in order of time.
     """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
@@ -220,7 +221,10 @@ def _split(request: JudgeRequest, end: float) -> float:
 
 
 def _peak_nodes(jobs: Sequence[TraceJob], start: float, end: float, gpus_per_node: int) -> int:
-    """Return the nodes for the largest number of GPUs in use at once between two times [s]."""
+    """Return the nodes for the largest number of GPUs in use at once between two times [s].
+
+    Raise InvalidInputError if no job ran between them.
+    """
     use = Use.of(jobs)
     use = use.only((use.start < end) & (use.end > start))
     if not use.peak:
@@ -273,7 +277,7 @@ def inferred_changes(jobs: Sequence[TraceJob], split: float, nodes: int, gpus_pe
 
 
 def _in_words(changes: Sequence[NodesFrom], nodes: int, *, is_inferred: bool) -> Iterator[str]:
-    """Yield a sentence for each change of the nodes."""
+    """Yield a sentence for each change of the nodes, or one that says that there is none."""
     source = "given"
     if is_inferred:
         source = "inferred from the GPUs in use at once"
@@ -392,7 +396,7 @@ def _is_in(group: str, job: TraceJob) -> bool:
 def _daily(
     jobs: Mapping[str, TraceJob], names: Sequence[str], recorded: Mapping[str, float], replayed: Mapping[str, float]
 ) -> Array:
-    """Return the mean differences of recorded and replayed waits by day of submission, shape (days with jobs,) [s]."""
+    """Return the mean recorded minus the mean replayed wait of each day with submissions, shape (these days,) [s]."""
     if not names:
         return np.zeros(0)
     days = [floor(jobs[name].submit_time / DAY) for name in names]
@@ -405,6 +409,7 @@ def _daily(
 def _coverage(errors: Array, differences: Array) -> Coverage | None:
     """Return how many differences of days of the second part are within the errors of days of the first part.
 
+    Return None if the first part has too few days, or the second part has none.
     Among n + 1 exchangeable days, a new day lies between the k-th smallest and the k-th largest of the other n days
     with the probability 1 − 2k / (n + 1). The interval takes the largest k with at least 95 %, or k = 1 if there is
     none. It is at least `SMALL` wide on either side.

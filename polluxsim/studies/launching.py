@@ -221,7 +221,7 @@ def _in_order(refused: Sequence[tuple[Entry, Exception]], entries: Sequence[Entr
 
 
 def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-    """Make runs in this process; return the failed runs with their errors."""
+    """Make runs in this process; return those that failed by an error of the user or of a file, with their errors."""
     failed: list[tuple[Entry, Exception]] = []
     for entry in entries:
         try:
@@ -322,7 +322,7 @@ class Executor(Protocol):
 
 
 class ExecutorWorkers:
-    """Workers of an executor. Each run is one call. `at_once` is the largest number of calls at once."""
+    """Workers of an executor. Each run is one call. At most `at_once` calls are made at once; None sets no limit."""
 
     def __init__(self, executor: Executor, name: str = "the executor", at_once: int | None = None) -> None:
         self._executor = executor
@@ -351,7 +351,7 @@ class ExecutorWorkers:
     def _launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make runs at once; return the failed runs with their errors.
 
-        If the executor fails, or after Ctrl-C, cancel all calls.
+        If the executor fails, or after Ctrl-C, cancel all calls. Raise SweepError if the executor fails.
         """
         failed = []
         modules = str(Path.cwd())
@@ -375,7 +375,7 @@ class ExecutorWorkers:
 
 
 def attempt(spec: RunSpec, folder: Path, modules: str) -> Exception | None:
-    """Make one run, perhaps on another machine, and return its error. `modules` is the folder of the user's modules."""
+    """Make one run, perhaps on another machine; return its error, or None. The user's modules are in `modules`."""
     # At the end, so that a file of the user does not hide an installed module of the same name.
     if modules not in sys.path:
         sys.path.append(modules)
@@ -445,7 +445,7 @@ class _Ray:
     def running(self) -> Iterator[None]:
         """Start Ray for the block if it is not running.
 
-        Shut it down at the end if it was not running before. Otherwise runs continue after Ctrl-C.
+        Shut it down at the end if this block started it, because its runs would continue after Ctrl-C.
         """
         was_there = self._ray.is_initialized()
         try:

@@ -70,7 +70,7 @@ class CalibrateRequest:
     InvalidInputError
         If a cluster does not consist of whole nodes.
     InvalidConfigError
-        If an override sets what the replays vary, or nothing is to be tried.
+        If an override sets what the replays vary or chooses a launcher, or nothing is to be tried.
     """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
@@ -141,7 +141,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:
-    """Replay a log under every policy on every cluster, and return the matches.
+    """Replay a log under every policy on every cluster, and return how well each replay matches the recorded waits.
 
     Each replay has all jobs that fit its cluster. The waits are compared over the jobs that complete in all replays.
 
@@ -149,6 +149,8 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     ------
     InvalidInputError
         If no job of the log has a queueing delay, or none of them completes in every replay.
+    InvalidConfigError
+        If no job has the user, the QOS or the partition of the request.
     SweepError
         If a run fails, or another sweep uses the folder.
     """
@@ -161,6 +163,7 @@ def calibrate(request: CalibrateRequest) -> Calibration:
         nodes, inferred = part.nodes(request.gpus_per_node)
         sizes.append(nodes * request.gpus_per_node)
         cluster.append(f"{inferred}; --gpus gives other numbers")
+    # Checked before the replays, which may take hours.
     owner = Owner(request.user, request.qos)
     owner.check(jobs.values(), request.partition)
     owned = {name: job for name, job in jobs.items() if owner.has(job)}
@@ -234,7 +237,9 @@ def _anywhere(
     jobs: Mapping[str, TraceJob],
     recorded: Mapping[str, float],
 ) -> Match | None:
-    """Replay the log again with the GPUs of each job anywhere, and return the match; None if they were before.
+    """Replay the log again with the GPUs of each job anywhere, and return the match.
+
+    Return None if the GPUs were anywhere before, or no job with a recorded wait completes.
 
     `words` are the settings of the nearest replay.
     """
@@ -257,7 +262,8 @@ def _limited(
 ) -> LimitedMatch | None:
     """Replay the log again with the limit on the GPUs of each user that the log hints at; return the nearest replay.
 
-    Return None if the log hints at no limit, if no policy obeys limits, or if a setting of the request states limits.
+    Return None if the log hints at no limit, if no policy obeys limits, if a setting of the request states limits, or
+    if no job with a recorded wait completes.
     `plan` has the settings of the replays by policy, all on a cluster of this size [GPUs].
     """
     limit = inferred_user_limit(list(jobs.values()), gpus)
@@ -301,10 +307,11 @@ def _match(policy: str, replay: Replay, jobs: Mapping[str, TraceJob], recorded: 
 def _verdict(
     log: Path, nearest: Match, replay: Replay, jobs: Mapping[str, TraceJob], recorded: Mapping[str, float]
 ) -> ReplayVerdict:
-    """Return the verdict on the nearest replay. The likely causes are those that all jobs of the log show."""
+    """Return the verdict on the nearest replay. Only if it explains little, the causes that the log shows are named."""
     whole, by_partition, by_size = agreements(jobs, recorded, replay.waits)
     replayed = [jobs[name] for name in replay.sizes if name in jobs]
     num_without_limit = sum(not job.time_limit for job in replayed)
+    # A policy with settings is written like easy(…).
     policy_without_settings = nearest.policy.partition("(")[0]
     notes = []
     if num_without_limit and policy_without_settings in PLANNING:
@@ -369,7 +376,7 @@ def _preempted_before(replays: Mapping[str, Replay]) -> Iterator[str]:
 
 
 def _where(names: Sequence[str], replays: Mapping[str, Replay]) -> str:
-    """Return the names of some replays after ", ", or "" for all replays."""
+    """Return the names of the first few of some replays after ", ", or "" for all replays."""
     if len(names) == len(replays):
         return ""
     words = f", {'; '.join(names[:MOST_NAMES])}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from math import nan
 from pathlib import Path
 from typing import NamedTuple
@@ -71,8 +71,8 @@ class LogWhatIfRequest:
     Raises
     ------
     InvalidConfigError
-        If a percentile or a kind of failures is unknown, an override sets what the replays vary, or nothing is to be
-        replayed.
+        If a percentile or a kind of failures is unknown, an override sets what the replays vary or chooses a launcher,
+        or nothing is to be replayed.
     """
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
@@ -146,7 +146,7 @@ class LogWhatIf(NamedTuple):
         yield from left_out_in_words(Path(self.request.log), replays_by_name, self.jobs)
 
     def changes(self) -> list[SettingChange]:
-        """Return the effect of each single change on the first percentile, in the case that is nearest to the log.
+        """Return the effect of each single change on the first percentile, from the case that is nearest to the log.
 
         There are none if the replay does not explain the waits in the log.
         """
@@ -155,7 +155,7 @@ class LogWhatIf(NamedTuple):
         changes = []
         for case in self.replays:
             changed = [name for name in Case._fields if getattr(case, name) != getattr(base, name)]
-            # The effect of two changes at once could not be told apart.
+            # The effects of two changes at once could not be told apart.
             if len(changed) == 1:
                 words = _change(changed[0], base, case, self.request.overrides)
                 changes.append(self._changed(words, base, case))
@@ -163,6 +163,7 @@ class LogWhatIf(NamedTuple):
 
     def _changed(self, words: str, base: Case, case: Case) -> SettingChange:
         """Return the effect of a change between two cases, over the jobs of the owner that complete in both."""
+        # Over the jobs of both cases only: a third case that drops jobs must not change this effect.
         base_waits = self.replays[base].waits
         case_waits = self.replays[case].waits
         jobs = [job for job in in_common((self.replays[base], self.replays[case])) if job in self.owned]
@@ -227,7 +228,7 @@ class LogWhatIf(NamedTuple):
         return effect
 
     def name_of(self, case: Case) -> str:
-        """Return a case in words, without what all cases share."""
+        """Return a case in words: its policy and nodes, and the other values in which cases differ."""
         noun = "node" if case.nodes == 1 else "nodes"
         words = [f"{case.policy} on {case.nodes} {noun}"]
         if len(set(self.request.loads)) > 1:
@@ -303,7 +304,7 @@ def interval_in_words(wait: Estimate, ratio: Estimate) -> str:
 
 
 def _others(before: Replay, after: Replay) -> str:
-    """Return the number of jobs that a comparison of two replays leaves out, after ", over jobs …"; "" if it is 0."""
+    """Return words on the jobs that a comparison of two replays leaves out, and why; "" if it leaves out none."""
     pair = (before, after)
     jobs = in_common(pair)
     num_others = len(before.sizes.keys() | after.sizes.keys()) - len(jobs)
@@ -346,6 +347,8 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     ------
     InvalidInputError
         If the log is unreadable, or no job of it has a queueing delay.
+    InvalidConfigError
+        If no job has the user, the QOS or the partition of the request.
     SweepError
         If a run fails, or another sweep uses the folder.
     """
@@ -373,6 +376,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
         qos=request.qos,
     )
     calibration = calibrate(present)
+    # Without an explanation of the past waits, effects of changes would be numbers without meaning.
     if not calibration.verdict.is_credible:
         return LogWhatIf(request, calibration, {}, {}, [], {}, submitted, owned, sentences)
     cases = _cases(request)
@@ -390,25 +394,30 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
 
 def _cases(request: LogWhatIfRequest) -> list[Case]:
     """Return every combination of the values of a request, each once."""
+    # None goes first, so that the base of the comparison has the limits of all runs.
     limits = (None, *request.user_gpus)
     values = product(request.policies, request.nodes, request.loads, request.failures, limits)
     return [Case(*values_of_case) for values_of_case in dict.fromkeys(values)]
 
 
 def imported(source: Path, folder: Path) -> Path:
-    """Return a log as written by `polluxsim log import`. Output of sacct is imported into a folder first."""
+    """Return a log as written by `polluxsim log import`. Output of sacct is imported into a folder first.
+
+    Raise InvalidInputError if it cannot be imported.
+    """
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import_trace("slurm", source, folder / "log.parquet")
     finally:
+        # A log that is refused must not leave an empty folder behind.
         remove_if_empty(folder)
     return folder / "log.parquet"
 
 
 def _without_failures(names: Sequence[str]) -> list[str]:
-    """Return the overrides of replays in which no node fails."""
+    """Return overrides without those of failures and repairs, for replays in which no node fails."""
     return [name for name in names if not name.startswith(("cluster.failures.", "cluster/repairs", "cluster.repairs"))]
 
 
@@ -448,50 +457,3 @@ def _setting(override: str) -> str:
     'engine.seed'
     """
     return override.lstrip("+").partition("=")[0]
-
-
-def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
-    """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
-    has_several_failures = len({case.failures for case in waits}) > 1
-    # A curve has the cases that differ only on its axis. Its key is such a case, with 0 on the axis.
-    curves_of_nodes: dict[Case, dict[float, float]] = {}
-    curves_of_loads: dict[Case, dict[float, float]] = {}
-    for case, times in waits.items():
-        wait = times[1]  # the first percentile is behind the mean
-        curves_of_nodes.setdefault(case._replace(nodes=0), {})[case.nodes] = wait
-        curves_of_loads.setdefault(case._replace(load=0), {})[case.load] = wait
-    for key, curve in curves_of_nodes.items():
-        where = f"{key.policy}, load {key.load:g}"
-        if has_several_failures:
-            where += f", failures {key.failures}"
-        for words in _reversed_waits(curve, "{:g} nodes", easier_upwards=True):
-            yield f"not monotone: {where}: the {percentile} wait is {words}"
-    for key, curve in curves_of_loads.items():
-        where = f"{key.policy}, {key.nodes} nodes"
-        if has_several_failures:
-            where += f", failures {key.failures}"
-        for words in _reversed_waits(curve, "load {:g}", easier_upwards=False):
-            yield f"not monotone: {where}: the {percentile} wait is {words}"
-
-
-def _reversed_waits(curve: Mapping[float, float], level: str, *, easier_upwards: bool) -> Iterator[str]:
-    """Yield words on the waits [s] of a curve that are longer than at the next harder level. `level` is a format."""
-    for easier, harder in reversals(curve, easier_upwards=easier_upwards).items():
-        easier_wait = length(curve[easier])
-        harder_wait = length(curve[harder])
-        if easier_wait != harder_wait:  # a difference below the printed digits is none to the reader
-            yield f"{easier_wait} with {level.format(easier)} and {harder_wait} with {level.format(harder)}"
-
-
-def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
-    """Return the levels with a greater, which means worse, value than the next harder level, each with this level.
-
-    >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
-    {45: 44}
-    """
-    harder_first = sorted(curve, reverse=not easier_upwards)
-    next_harder = {}
-    for harder, easier in pairwise(harder_first):
-        if curve[easier] > curve[harder]:
-            next_harder[easier] = harder
-    return next_harder

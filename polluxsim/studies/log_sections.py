@@ -45,6 +45,7 @@ def sections_of_nodes(path: Path, jobs: Sequence[TraceJob]) -> list[LogSection]:
     listed_nodes = read_nodes(path)
     partitions_of_nodes = listed_nodes.partitions()
     partitions_of_log = partitions_of(jobs)
+    # Without partitions on one of the two sides, jobs cannot be assigned to some of the nodes.
     if not partitions_of_nodes or not partitions_of_log:
         return [_section(listed_nodes, None, listed_nodes.groups)]
     sections = []
@@ -88,7 +89,10 @@ def _reachable(nodes: NodeList, partition: str) -> list[NodeGroup]:
 
 
 def _section(nodes: NodeList, names: Sequence[str] | None, groups: Sequence[NodeGroup]) -> LogSection:
-    """Return the section of partitions on groups of nodes; all jobs without names."""
+    """Return the section of partitions on groups of nodes; all jobs without names.
+
+    Raise InvalidInputError if the nodes have different numbers of GPUs.
+    """
     num_nodes = sum(len(group.nodes) for group in groups)
     sizes = sorted({group.gpus for group in groups})
     whose = "the cluster"

@@ -57,6 +57,7 @@ def name_of(overrides: Sequence[str], key: str) -> str:
     """Return the name of a run's folder: the overrides, with the last part of paths only, and the key."""
     words = []
     for word in overrides:
+        # Settings of Hydra, like the launcher, do not change the run.
         if not word.startswith("hydra"):
             words.append(re.sub(r"=.*/", "=", word))
     readable = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
@@ -112,7 +113,10 @@ def finished_runs(folder: Path) -> dict[str, Path]:
 
 
 def runs_by_key(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the folders of the finished runs, and of the runs with a damaged file, in a folder by their keys."""
+    """Return the folders of the finished runs, and of the runs with a damaged file, in a folder by their keys.
+
+    Of equal keys, the first folder counts. Runs without a key are left out.
+    """
     finished: dict[str, Path] = {}
     damaged: dict[str, Path] = {}
     for path in runs_below(folder):
@@ -160,6 +164,7 @@ def clear_runs(folders: Iterable[Path]) -> None:
     A process may be killed after it moved a run's tables to their place and before `run.json` followed.
     """
     for folder in folders:
+        # `run.json` is written last, so a folder without it has no complete run.
         if not (folder / RUN_FILE).exists():
             for name in (*RUN_FILES, *SOMETIMES):
                 remove(folder / name)

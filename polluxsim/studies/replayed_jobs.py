@@ -105,6 +105,7 @@ def statistic(name: str, values: Mapping[str, float], jobs: Sequence[str]) -> fl
     `name` is `MEAN` or one of `PERCENTILES`.
     """
     chosen = [values[job] for job in jobs]
+    # There may be no job that completes in every replay, and NumPy has no percentile of nothing.
     if not chosen:
         return nan
     if name == MEAN:

@@ -103,6 +103,7 @@ class _Trials:
         distributions = {name: _distribution(values) for name, values in self._searched.space.items()}
         num_proposed = min(search.num_at_once, search.num_trials - len(self.entries))
         trials = [study.ask(distributions) for _ in range(num_proposed)]
+        # The fixed settings go first, as on a command line.
         combined = [[*self._searched.fixed, *_overrides_of(trial)] for trial in trials]
         planned = self._searched.plan(combined)
         _check_metric(search.metric, planned[0].spec)
@@ -115,7 +116,7 @@ class _Trials:
             self.num_told += 1
 
     def _make_missing(self, proposed: Sequence[Entry]) -> None:
-        """Make the proposed runs that are neither in the folder of the search nor in the cache."""
+        """Make the proposed runs that are not in the folder of the search; copy those that are in the cache."""
         missing = []
         for entry in arranged(proposed, self._finished):
             if entry.key in self._finished:
@@ -140,24 +141,26 @@ def _best_of(study: Study) -> BestTrial:
 
 
 def _new_study(search: Search) -> Study:
-    """Return a study of Optuna without trials."""
+    """Return a study of Optuna without trials. Raise InvalidConfigError without Optuna, or if a setting is unknown."""
     try:
         import optuna  # noqa: PLC0415  (installed for searches only)
     except ImportError as error:
         raise InvalidConfigError(
             "hydra/sweeper=optuna is not installed; run pip install 'polluxsim[optuna]'"
         ) from error
+    # Optuna would print a line for each trial between those of the progress.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(sampler=_sampler(search.sampler), direction=search.direction)
 
 
 def _sampler(settings: Mapping[str, Any]) -> BaseSampler:
-    """Return the sampler of Optuna that settings describe."""
+    """Return the sampler of Optuna that settings describe; raise InvalidConfigError if they describe none."""
     from optuna import samplers  # noqa: PLC0415
 
     parameters = dict(settings)
     target = str(parameters.pop("_target_", None))
     sampler_class: Any = None
+    # Only classes of this module, because the settings may come from a file of somebody else.
     if target.startswith(SAMPLERS):
         sampler_class = getattr(samplers, target.removeprefix(SAMPLERS), None)
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, samplers.BaseSampler)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from polluxsim.metrics.outcomes import how_often
 from polluxsim.metrics.target import Target
 from polluxsim.statistics.estimates import LEAST_UNITS, Estimate
-from polluxsim.studies.log_replays import reversals
+from polluxsim.studies.reversals import reversals
 
 
 class Facts(NamedTuple):
@@ -65,7 +65,10 @@ class SizeAnswer(NamedTuple):
         return f"{self.in_unit(estimate.low)} to {self.in_unit(estimate.high)}"
 
     def sentences(self) -> Iterator[str]:
-        """Yield the answer, its interval, and a sentence for each level that contradicts a monotone metric."""
+        """Yield the answer, its difference from the existing nodes, its interval, and the preemptions at it.
+
+        Then yield a sentence for each level that contradicts a monotone metric.
+        """
         target = self.target
         curve = self.curve
         level = self.level
@@ -154,7 +157,7 @@ class SizeAnswer(NamedTuple):
                     yield f"not monotone: {self._at(other)} is worse than {self._at(harder)}"
 
     def _is_easier(self, other: float) -> bool:
-        """Return whether another level is easier than the answer: more nodes, or a lower load."""
+        """Return whether a level is easier than the answer: more nodes, or a lower load; False without an answer."""
         if self.level is None or other == self.level:
             return False
         return (other > self.level) == self.of_sizes

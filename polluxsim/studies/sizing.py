@@ -137,7 +137,10 @@ class SizeRequest:
         return self.log is not None and "policy" not in self._settings
 
     def _nodes(self) -> list[str]:
-        """Return the override with the GPUs of each node. A log has nodes of 8 GPUs, as in `log whatif`."""
+        """Return the override with the GPUs of each node, if one is needed.
+
+        A log has nodes of 8 GPUs, as in `log whatif`, unless the overrides choose the cluster.
+        """
         if self.gpus_per_node is not None:
             return [f"{GPUS_PER_NODE}={self.gpus_per_node}"]
         has_nodes = not self._settings.isdisjoint(("cluster", GPUS_PER_NODE, "cluster.groups"))
@@ -167,7 +170,9 @@ def size(request: SizeRequest) -> SizeAnswer:
     Raises
     ------
     InvalidConfigError
-        If the target or an override is invalid.
+        If the target or an override is invalid, or no job has the user, the QOS or the partition of the request.
+    InvalidInputError
+        If the log cannot be read.
     SweepError
         If a run fails, or another sweep uses the folder.
     """
@@ -178,6 +183,7 @@ def size(request: SizeRequest) -> SizeAnswer:
     if request.seeds > 1:
         seeds = list(range(request.seeds))
     log: Path | None = None
+    # The part of the log is written once, before the runs, which all read it.
     owner: Owner | None = None
     about_log = ""
     if request.log is not None:
@@ -243,8 +249,8 @@ class Levels:
     """The metric of a target at each level, simulated when it is first asked for.
 
     `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
-    overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ], and `facts` the rest.
-    `owner` has the jobs of a log that the target is for; it is None without a log.
+    overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ], and `facts` the other facts of
+    its runs. `owner` has the jobs of a log that the target is for; it is None without a log.
     """
 
     def __init__(
@@ -290,7 +296,10 @@ class Levels:
         return self.measured[level]
 
     def estimate(self, level: float) -> Estimate:
-        """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
+        """Return the mean over seeds; infinite if jobs are left.
+
+        The interval comes from the seeds, if there are enough, or from the days of a log with one seed.
+        """
         values = self.values(level)  # first, because it may store the estimate too
         if level not in self._estimates:
             samples = [Sample("", "", value, seed=seed) for seed, value in enumerate(values)]
@@ -312,6 +321,7 @@ class Levels:
             if self._is_meant(job):
                 submissions.append(job.submit_time)
                 values_of_jobs.append(value_of_job)
+        # A mean over days with infinite values has no interval.
         if not submissions or isinf(value):
             return Estimate(value, None, None)
         blocks = Blocks(submissions)
@@ -354,6 +364,7 @@ class Levels:
         return [self._entry(level, seed) for seed in self._seeds]
 
     def _entry(self, level: float, seed: int | None) -> Entry:
+        # With few digits, because the overrides are a part of the key and of the folder's name.
         overrides = [word.replace(PLACE, f"{level:.10g}") for word in self._overrides]
         if seed is not None:
             overrides.append(f"seed={seed}")
@@ -381,7 +392,7 @@ def _facts(runs: Sequence[Run]) -> Facts:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of ascending levels that meets a target; None if no level meets the target.
+    """Return the hardest of ascending levels that meets a target; None if the search finds no level that does.
 
     The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
     always monotone. With `easier_upwards`, higher levels are easier, as for nodes; otherwise they are harder.

@@ -128,6 +128,7 @@ def agreement(
 ) -> Agreement:
     """Return the agreement of replayed and recorded waits, shape (jobs,) [s], of jobs with submissions [s]."""
     differences = replayed - recorded
+    # Periods are numbered without gaps, because a log may have long pauses.
     _, period = np.unique(np.floor(submissions / PERIOD), return_inverse=True)
     # Within a period, waits that are too long make up for waits that are too short.
     error_of_periods = float(np.abs(np.bincount(period, differences)).sum())
@@ -147,7 +148,7 @@ def agreements(
 ) -> tuple[Agreement, list[Agreement], list[Agreement]]:
     """Return the agreement of the waits [s] of all jobs, and the agreements by partition and by size class.
 
-    The jobs are those of `recorded`; the other mappings have their names too. A single group has no list of its own.
+    The jobs are those of `recorded`; the other mappings have their names too. A list with a single group is empty.
     """
     submissions = np.array([jobs[name].submit_time for name in recorded])
     recorded_waits = np.array(list(recorded.values()))

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.colours import POLICY_COLOURS
 from polluxsim.run.building import build
+from polluxsim.studies.arena.contest import ArenaRequest, arena
 from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import heat_map, page
 from polluxsim.studies.arena.playing import Played, Player, default_policies, read_suite
@@ -268,3 +270,9 @@ def test_an_arena_with_bounds_has_the_gaps_in_all_its_files(tmp_path: Path, caps
     assert frame[frame.metric == "restarts"].gap.isna().all()
     assert main(["arena", *words, "-o", str(tmp_path / "arena")]) == 0
     assert "best_possible" not in pd.read_parquet(tmp_path / "arena" / "arena.parquet")
+
+
+def test_an_unknown_suite_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match="suite is 'long', must be"):
+        arena(ArenaRequest(suite="long", folder=tmp_path / "arena"))
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.studies.log_replays import Case, not_monotone, wait_effect
+from polluxsim.studies.log_replays import Case, wait_effect
+from polluxsim.studies.reversals import not_monotone
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,8 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.studies.log_calibration import CalibrateRequest
-from polluxsim.studies.log_replays import Case, LogWhatIfRequest, not_monotone
+from polluxsim.studies.log_replays import Case, LogWhatIfRequest
+from polluxsim.studies.reversals import not_monotone
 from polluxsim.workloads.workload import Job, Workload
 
 COLUMNS = "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"

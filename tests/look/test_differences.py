@@ -28,9 +28,9 @@ from polluxsim.studies.log_replays import (
     LogWhatIf,
     LogWhatIfRequest,
     failures_in_words,
-    not_monotone,
 )
 from polluxsim.studies.replayed_jobs import Replay
+from polluxsim.studies.reversals import not_monotone
 from polluxsim.studies.sizing import SizeRequest
 from polluxsim.studies.verdicts import Agreement, ReplayVerdict
 from polluxsim.workloads.workload import Job, Workload

@@ -22,10 +22,10 @@ BOUNDED = ("avg_jct", "p99_jct", "makespan")  # metrics of an arena with a bound
 
 
 class BestPossible(NamedTuple):
-    """Means over the seeds of a policy on a scenario, in the unit of tables."""
+    """A metric of a policy on a scenario and its bound, as means over the seeds in the unit of tables."""
 
-    here: float
-    best: float
+    here: float  # the metric
+    best: float  # the bound
 
     @property
     def gap(self) -> float:
@@ -38,7 +38,10 @@ Bounds = Mapping[tuple[Player, str], BestPossible]
 
 
 def best_possible(played: Played, folder: Path) -> Bounds:
-    """Compute and store the bounds of all runs of an arena in a folder, and return their means over seeds."""
+    """Compute and store the bounds of all runs of an arena in a folder, and return their means over seeds.
+
+    A metric without a bound in some run of a policy on a scenario is left out there, as is a bound of 0.
+    """
     runs = [read_run(folder / RUNS / row["folder"]) for row in played.runs]
     bounds = bounds_of_runs(runs, BoundRequest(BOUNDED))
     by_player: dict[Player, list[RunBound]] = {}
@@ -48,10 +51,12 @@ def best_possible(played: Played, folder: Path) -> Bounds:
     best: dict[tuple[Player, str], BestPossible] = {}
     for player, of_player in by_player.items():
         for metric in BOUNDED:
+            # A mean over some of the seeds could not be compared with the mean of the metric.
             if all(metric in bound.metrics and metric in bound.values for bound in of_player):
                 factor = metric_of(metric).factor
                 here = fmean(bound.values[metric] for bound in of_player) / factor
                 least = fmean(bound.metrics[metric].value for bound in of_player) / factor
+                # A gap is relative to the bound, so a bound of 0 has none.
                 if least > 0:
                     best[player, metric] = BestPossible(here, least)
     return best
@@ -69,7 +74,7 @@ def with_bounds(frame: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:
 
 
 def sentences_on_bounds(bounds: Bounds) -> Iterator[str]:
-    """Yield a sentence for each scenario on the best possible average JCT, and the gaps of the policies."""
+    """Yield a sentence for each scenario with a bound: the best possible average JCT, and the gaps of the policies."""
     jct = METRICS["avg_jct"]
     by_scenario: dict[str, dict[str, BestPossible]] = {}
     for (player, metric), bound in bounds.items():
@@ -77,6 +82,7 @@ def sentences_on_bounds(bounds: Bounds) -> Iterator[str]:
             by_scenario.setdefault(player.scenario, {})[policy_title(player.policy)] = bound
     for scenario, of_policies in by_scenario.items():
         ordered = sorted(of_policies.items(), key=lambda item: item[1].gap)
+        # Policies have different bounds if they left different jobs unserved.
         least = {number_text(bound.best) for bound in of_policies.values()}
         gaps = ", ".join(f"{policy} {gap_in_words(bound.gap)}" for policy, bound in ordered)
         values = " or ".join(sorted(least))

@@ -61,7 +61,7 @@ class Arena(NamedTuple):
     bounds: Bounds | None = None  # best possible values; None if they are not asked for
 
     def frame(self) -> pd.DataFrame:
-        """Return the results as a table, with a row for each policy and scenario."""
+        """Return the results as a table, with a row for each scenario, policy and metric."""
         frame = frame_of_leaderboard(self.board)
         return frame if self.bounds is None else with_bounds(frame, self.bounds)
 
@@ -76,6 +76,7 @@ def arena(request: ArenaRequest) -> Arena:
     SweepError
         If another process uses the folder, or runs failed for another reason than their policy.
     """
+    # The suite is read first, so that a wrong name is refused before anything is written.
     suite = read_suite(request.suite, tuple(request.scenarios), request.seeds)
     import_from_here()  # metrics in a module of the current folder
     folder = Path(request.folder)

@@ -94,6 +94,7 @@ def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Sa
         if row["scenario"] != scenario:
             continue
         for metric, declared in metrics.items():
+            # A run may lack a metric, like the times of jobs if none completed.
             if row.get(metric) is None:
                 continue
             if metric == "deadlines_met" and not row["deadlines"]:
@@ -188,7 +189,7 @@ def _best(
 
 
 def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> Iterator[tuple[str, Measured]]:
-    """Yield the known changes of a policy against the best policy of each metric."""
+    """Yield the known changes of a policy against the best policy of each metric, without wall-clock times."""
     for metric, other in best.items():
         if other is None or other == policy or metric in CLOCKS:
             continue

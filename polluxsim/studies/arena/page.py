@@ -85,6 +85,7 @@ def write_reports(played: Played, folder: Path) -> dict[Player, str]:
     runs: dict[Player, list[Path]] = {}
     for row in played.runs:
         runs.setdefault(Player(row["policy"], row["scenario"]), []).append(folder / RUNS / row["folder"])
+    # Quoted, because a policy with settings has brackets in its name.
     addresses = {player: f"{REPORTS}/{quote(f'{player.scenario}-{player.policy}')}.html" for player in runs}
     (folder / REPORTS).mkdir(exist_ok=True)
     for player, folders in runs.items():
@@ -108,6 +109,7 @@ def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyTyp
     scenario's table.
     """
     order = list(board.overall)
+    # A policy outside the ranking is in the map too, because it may be good on some scenarios.
     order += [policy for policy in policies_of(board) if policy not in board.overall]
     rows: dict[str, list[HeatCell]] = {policy: [] for policy in order}
     for scenario, standings in board.standings.items():
@@ -331,7 +333,8 @@ def _panel(name: str, title: str, standings: Sequence[ArenaStanding], compared: 
 def _ends_of_changes(standings: Sequence[ArenaStanding]) -> tuple[float, float]:
     """Return the ends of an axis that contains the changes of policies and their intervals, as shares [1].
 
-    The axis contains 0 with some room, so that equal policies have an axis too, and ends at `LEAST` and `MOST`.
+    The axis contains 0 with some room, so that equal policies have an axis too, and does not go beyond `LEAST` and
+    `MOST`.
     """
     end = 0.1
     start = -0.02

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import yaml
 
@@ -20,6 +20,7 @@ from polluxsim.common.errors import (
     allowed_among,
 )
 from polluxsim.common.shipped import shipped
+from polluxsim.common.values import OneOf, check
 from polluxsim.metrics.declared import Metric, UserValues, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
@@ -29,7 +30,7 @@ from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
 
 
 class ArenaScenario(NamedTuple):
-    """A difference from the default run."""
+    """A named run that all policies of an arena make: overrides of the default run."""
 
     name: str
     title: str
@@ -47,10 +48,11 @@ class Suite(NamedTuple):
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
     """Return a suite, `quick` or `full`, with all of its scenarios or those in `only`.
 
-    `seeds` replaces the number of seeds of the suite. Raise InvalidConfigError if a scenario does not exist, or the
-    number of seeds is below 1.
+    `seeds` replaces the number of seeds of the suite. Raise InvalidConfigError if the suite or a scenario does not
+    exist, or the number of seeds is below 1.
     """
     content = _suites()
+    check("suite", name, Annotated[str, OneOf(*content["seeds"])])
     scenarios_of_file = content["scenarios"]
     for word in only:
         if word not in scenarios_of_file:
@@ -207,6 +209,7 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: ArenaPlace) -> d
     for scenario in suite.scenarios:
         for policy in policies:
             for seed in suite.seeds:
+                # Reasons take time and space, and nothing in an arena shows them.
                 overrides = [*scenario.overrides, *policy.overrides, f"seed={seed}", "engine.reasons=none"]
                 overrides += [f"+metrics.{metric}" for metric in place.metrics]
                 entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
@@ -230,7 +233,10 @@ def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: ArenaPlace, config
 
 
 def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
-    """Return the error of each policy on a scenario that failed: the error of its first failed run."""
+    """Return the error of each policy on a scenario that failed: the error of its first failed run.
+
+    Errors that are not polluxsim's own show a defect, so they are left out.
+    """
     reasons = {}
     for player, runs in plan.items():
         errors = [error.failed[entry.key] for entry in runs.values() if entry.key in error.failed]
@@ -240,7 +246,10 @@ def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> di
 
 
 def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> dict[str, Any]:
-    """Return the metrics of a run as in `Summary`, but `deadlines_met` [%], and the mean `decision_time` [s]."""
+    """Return the metrics of a run as in `Summary`, with these differences.
+
+    `deadlines_met` is in [%], lists of jobs are numbers of jobs, and `decision_time` is the mean over decisions [s].
+    """
     summary = flat(info_of(folder)["summary"] or {})
     deadlines = summary.get("deadlines")
     times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]

@@ -35,7 +35,8 @@ def name_of(board: Leaderboard, name: str) -> str:
 def verdicts(board: Leaderboard) -> Iterator[str]:
     """Yield sentences on the best policies of each scenario, and on rankings that flip.
 
-    With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal.
+    With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal, and say that
+    differences are not judged.
     """
     # Scenarios with the same best policies have one sentence.
     leaders: dict[tuple[str, ...], list[str]] = {}
@@ -63,6 +64,7 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
 
 
 def _is_judged(standings: Sequence[ArenaStanding]) -> bool:
+    """Return whether a scenario has enough seeds for verdicts on differences."""
     return _num_seeds(standings) >= LEAST_FOR_VERDICT
 
 
@@ -163,7 +165,7 @@ def mean_in_words(estimate: Estimate, metric: str) -> str:
 
 
 def change_in_words(one: ArenaStanding, metric: str) -> str:
-    """Return a change against the best, with its interval.
+    """Return a change against the best, with its interval; "" for a wall-clock time or an unknown change.
 
     The best policy has "best", or "tied" if another policy has an equal value. The sign "≈" marks a difference that may
     be chance.
@@ -251,6 +253,7 @@ def titles_of(board: Leaderboard) -> dict[str, str]:
     policies = set(policies_of(board))
     policies.update(player.policy for player in board.absent)
     titles = {policy: policy_title(policy) for policy in policies}
+    # Equal titles would hide which policy is which.
     counts = Counter(titles.values())
     for policy, title in titles.items():
         if counts[title] > 1:

@@ -45,6 +45,7 @@ def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experim
     experiments = []
     for name in names:
         experiment = with_data(read_experiment(name), inputs, everything=everything)
+        # An experiment whose data are missing, or without numbers to judge, has no row in the table.
         if experiment.arms and experiment.published:
             experiments.append(experiment)
     return experiments
@@ -78,6 +79,7 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
     Raise InvalidConfigError if the inputs have no folder of data.
     """
     reasons = []
+    # Missing data first: they are the reason that a user can change.
     for name in other_systems():
         whole = read_experiment(name)
         can_run = []

@@ -65,7 +65,10 @@ class QuantityRow(NamedTuple):
 
 @styled
 def dumbbell(findings: Sequence[PublishedFinding]) -> Drawing:
-    """Draw every quantity of findings, a panel for each metric. Our values must be finite."""
+    """Draw every quantity of findings, a panel for each metric and for each change of one. Our values must be finite.
+
+    Findings on every job of a run are left out.
+    """
     # Findings on every job of a run have no single value.
     drawable = [finding for finding in findings if finding.rule.kind is not RuleKind.EVERY_JOB]
     panels: dict[str, list[list[PublishedFinding]]] = {}  # findings by title of the panel, and by quantity
@@ -76,6 +79,7 @@ def dumbbell(findings: Sequence[PublishedFinding]) -> Drawing:
             title = f"change of {published.metric}"
         panels.setdefault(title, []).append(group)
     heights = [PANEL_HEIGHT + ROW_HEIGHT * len(groups) for groups in panels.values()]
+    # The panels have one height for each row, so that rows of all panels are equally far apart.
     figure = new_figure(TWO_COLUMNS, sum(heights))
     axes_of_panels = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, groups) in zip(axes_of_panels, panels.items(), strict=True):
@@ -131,6 +135,7 @@ def _draw_panel(axes: Axes, rows: Sequence[QuantityRow]) -> None:
     values = list[float]()
     for row in rows:
         values += row.points.values()
+    # A logarithm needs positive values.
     is_wide = min(values) > 0 and max(values) > WIDE * min(values)
     if is_wide:
         axes.set_xscale("log")
@@ -168,14 +173,20 @@ def throughput_fits(runs: Runs) -> Figure:
 
 
 def usage_over_time(runs: Runs) -> Figure | None:
-    """Draw GPUs in use and their efficiency in bins of 30 minutes, for the first workload."""
+    """Draw GPUs in use and their efficiency in bins of 30 minutes, for the first workload with its first seed.
+
+    Return None without runs.
+    """
     if not runs.made:
         return None
     return usage.usage(runs.groups(workload=runs.made[0].workload, seed=runs.made[0].seed))
 
 
 def jobs_under_contention(runs: Runs) -> Figure | None:
-    """Draw the large job of the first run that has one, and the first two small jobs of this run that had GPUs."""
+    """Draw the large job of the first run that has one, and the first two small jobs of this run that had GPUs.
+
+    Return None if no run has one.
+    """
     for finished in runs.made:
         run = finished.read()
         chosen = choose(run, runs.profiles)
@@ -183,6 +194,7 @@ def jobs_under_contention(runs: Runs) -> Figure | None:
             continue
         jobs = [chosen.record.job]
         for record in run.result.job_records:
+            # A job that never had GPUs has no life to draw.
             is_drawn = record.application == SMALL_JOB and record.gpu_seconds
             if is_drawn and len(jobs) <= NUM_SMALL_JOBS:
                 jobs.append(record.job)
@@ -224,7 +236,7 @@ def jct_cdf(runs: Runs) -> Figure | None:
 
 
 def nodes_over_time(runs: Runs) -> Figure:
-    """Draw the nodes that are up and the efficiency of their GPUs, for the first seed of each arm."""
+    """Draw the nodes that are up and the efficiency of their GPUs, for the first seed of each arm's last workload."""
     return usage.nodes_over_time({run.arm.name: run.read().result for run in runs.first_seeds})
 
 
@@ -274,6 +286,7 @@ def draw(runs: Runs, findings: Sequence[PublishedFinding]) -> dict[str, Figure]:
 
 def _compared(findings: Sequence[PublishedFinding]) -> Figure | None:
     """Draw the findings with a finite value of ours; None without any."""
+    # Values are infinite where jobs were cut off, and an axis cannot show them.
     finite = []
     for finding in findings:
         if finding.ours is not None and isfinite(finding.ours.estimate.value):

@@ -53,7 +53,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure."""
+    """One table or figure of a paper: the runs that it needs, and the numbers to compare with."""
 
     name: str
     title: str
@@ -87,7 +87,7 @@ class Experiment:
 
 
 def experiment_names() -> list[str]:
-    """Return the names of the experiments on the Pollux paper, tables first, then figures."""
+    """Return the names of the experiments on the Pollux paper: tables first, then figures, then the others."""
     names = _in_group("experiment")
     # False sorts before True.
     return sorted(names, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
@@ -120,6 +120,7 @@ def read_experiment(name: str) -> Experiment:
     if name not in choices:
         meant = did_you_mean(name, choices)
         raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(choices)} and all{meant}")
+    # Composed by Hydra, because the file is also a part of the configuration of its runs.
     section: dict[str, Any] = Composer().reproduced([f"+{group_of(name)}={name}"])
     # A misspelt setting would otherwise have no effect.
     unknown = sorted(set(section) - set(SETTINGS))

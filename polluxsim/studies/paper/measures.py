@@ -188,7 +188,9 @@ def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
 def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
     """Yield the statistical efficiency of the second smallest and of the largest batch size, early and late."""
     profile = shown_profile(runs)
+    # At least one epoch, because a mean needs a value.
     tenth = max(profile.application.num_epochs // 10, 1)
+    # The second smallest size, or the only one: at the smallest size, the efficiency is 1 by definition.
     small = profile.batch_sizes[:2][-1]
     large = profile.batch_sizes[-1]
     for name, size in (("small batch", small), ("large batch", large)):
@@ -218,7 +220,7 @@ def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs)
 
 
 def _percentile(values: Array, share: float) -> float:
-    """Return a percentile, linear between ranks; infinite if a neighbouring value is infinite."""
+    """Return the percentile `share` [%], linear between ranks; infinite if a neighbouring value is infinite."""
     upper = np.percentile(values, share, method="higher")
     if not np.isfinite(upper):
         return np.inf
@@ -232,6 +234,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
     `makespan` counts from the first submission, `last completion` from time 0. `99 % of the jobs` is
     the time of one job, while the 99th percentile may lie between two.
     """
+    # A job that was cut off counts with an infinite time, so that it never makes a mean better.
     jct = jobs["jct"].fillna(np.inf).to_numpy()
     large = jct[(jobs["application"] == LARGE_JOB).to_numpy()]
     end = float(jobs["completion_time"].fillna(np.inf).max())
@@ -282,6 +285,7 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
         "share of run time in restarts": share_in_restarts,
         "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
+    # Without restarts, the time between two of them is unknown, not 0.
     if restarts:
         values["time between re-allocations"] = run_time / restarts
     if short.any():
@@ -298,6 +302,7 @@ def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
         published = published_times(artifact, runs.experiment.published_runs.get(run.arm.name, ""), run.workload)
         if published:
             ours = run.jcts()
+            # A job that only one of the runs has counts as known and not as equal.
             equal = sum(ours.get(job) == jct for job, jct in published.items())
             yield Sample(KNOWN, run.arm.name, max(len(published), len(ours)), run.workload)
             yield Sample(EQUAL, run.arm.name, equal, run.workload)
@@ -314,7 +319,7 @@ def job_times(runs: Runs) -> Iterator[Sample]:
 
 
 def usage(runs: Runs) -> Iterator[Sample]:
-    """Yield the statistical efficiency over the whole run, weighted by GPU time."""
+    """Yield the statistical efficiency over the whole of each run, weighted by GPU time."""
     for run in runs.made:
         result = run.read().result
         _, (efficiency,) = usage_by_bin(result, bin_edges(result.end_time, result.end_time))
@@ -331,7 +336,10 @@ def shares(runs: Runs) -> Iterator[Sample]:
 
 
 def autoscaling(runs: Runs) -> Iterator[Sample]:
-    """Yield the mean completion time [s], the cost and the number of stages of every run."""
+    """Yield the mean completion time [s], the cost and the number of stages of every run.
+
+    A run in which no job completes has stages only.
+    """
     for run in runs.made:
         result = run.read().result
         summary = summarise(result)
@@ -342,7 +350,7 @@ def autoscaling(runs: Runs) -> Iterator[Sample]:
 
 
 def stages(result: Result) -> list[int]:
-    """Return the number of nodes in each stage of a run on an elastic cluster, in order."""
+    """Return the number of nodes in each stage of a run on an elastic cluster, in order, without short ones."""
     rounds = result.round_records
     ends = [record.time for record in rounds[1:]]
     ends.append(result.end_time)

@@ -150,6 +150,7 @@ def _rule(row: Row, column: str) -> VerdictRule:
     points = re.fullmatch(r"(\d+(?:\.\d+)?) points?", text)
     if points:
         return VerdictRule(RuleKind.POINTS, float(points[1]) / 100)
+    # The pattern also reads a share alone, which is the rule `within`.
     match = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
     if match:
         kind = RuleKind.INTERVAL if match[1] else RuleKind.WITHIN
@@ -202,7 +203,7 @@ def _by_bound(ours: Estimate, published: Published, rule: VerdictRule) -> Verdic
 
 
 def _within(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
-    """Return the verdict by the largest difference of a rule."""
+    """Return the verdict by the largest difference of a rule, or on a number outside our interval if it has none."""
     if rule.kind is RuleKind.INTERVAL and not rule.width:
         if ours.low is None:
             return NOT_JUDGED._replace(words="no interval")
@@ -270,7 +271,7 @@ class PublishedFinding:
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[PublishedFinding]:
-    """Judge measured values by published ones; use the rules for measured data if `must_match`."""
+    """Judge measured values by published ones, by the rules for measured data if `must_match`."""
     findings = []
     for row in published:
         rule = row.measured if must_match else row.embedded
@@ -283,6 +284,7 @@ def _finding(samples: Samples, row: Published, rule: VerdictRule) -> PublishedFi
     ours = samples.measured(row.quantity)
     if ours is None:
         return PublishedFinding(row, None, rule, Verdict("not run", None))
+    # An infinite value is a mean over jobs of which one never completed.
     if not isfinite(ours.estimate.value):
         return PublishedFinding(row, ours, rule, Verdict("jobs cut off", False))
     if rule.kind is RuleKind.EVERY_JOB:

@@ -59,6 +59,7 @@ def _over(runs: Runs, row: Published) -> Published:
         name = runs.experiment.published_runs.get(arm, "")
         values = [_values().get((name, workload, row.metric)) for workload in workloads]
         known_values = [value for value in values if value is not None]
+        # A mean over some of the workloads that ran would be over other workloads than ours.
         if len(known_values) == len(values):
             means.append(sum(known_values) / len(known_values))
     are_equal_workloads = len(set(map(frozenset, ran))) == 1
@@ -132,6 +133,7 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
     if path.suffix == ".csv":
         times_of_jobs = {}
         for row in read_rows(path, ("job_id",)):
+            # The later column counts if a row has both.
             for column in ("jct_s", "listed_jct_s"):
                 if row.has(column):
                     times_of_jobs[row.text("job_id")] = row.number(column, above=0)

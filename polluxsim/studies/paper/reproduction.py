@@ -71,8 +71,12 @@ class ExperimentOutcome:
         return widest
 
     def write(self, request: ReproductionRequest) -> None:
-        """Print the comparison, and write it to CSV and Markdown files, and the figures."""
+        """Print the comparison and the notes; write them to CSV and Markdown files, and draw the figures.
+
+        A file that exists is replaced.
+        """
         experiment = self.runs.experiment
+        # Printed before it is written, because drawing may take long.
         below = self.notes()
         console().print(verdict_table(self.findings, experiment.title))
         for note in below:
@@ -188,6 +192,7 @@ def batch_of(experiments: Sequence[Experiment], request: ReproductionRequest) ->
     Raise the error if none of the experiments can run, and InvalidConfigError if an override of the user has no effect.
     """
     plans = list[ExperimentPlan]()
+    # Planned before any run, so that a wrong input is reported at once.
     failures = dict[str, PolluxSimError]()
     for experiment in experiments:
         try:
@@ -206,4 +211,5 @@ def batch_of(experiments: Sequence[Experiment], request: ReproductionRequest) ->
 
 
 def _print_failure(name: str, error: PolluxSimError) -> None:
+    """Print that an experiment cannot be made, and why, on standard error."""
     print(f"{name} cannot be made: {error}", file=sys.stderr)

@@ -32,7 +32,7 @@ class Planned(NamedTuple):
     seed: int
     overrides: tuple[str, ...]
     spec: RunSpec
-    key: str  # see `key_of`
+    key: str  # of the run, from its settings, data and code
 
 
 class ExperimentPlan(NamedTuple):
@@ -60,6 +60,7 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
         applicable = list[str]()
         if units:
             first = composing.compose([name, *units[0].overrides, *overrides_of_arm])
+            # All units of an arm have the same settings, so the first one tells which overrides apply.
             applicable = [override for override in extra if reaches(override, first.config)]
         for index, unit in enumerate(units):
             # The user's overrides are before those of the arm, which distinguish it from the other arms.
@@ -161,7 +162,7 @@ class Runs:
         return [arm.name for arm in self.experiment.arms if arm not in ran]
 
     def groups(self, workload: str | None = None, seed: int | None = None) -> list[RunGroup]:
-        """Return the runs of each arm as a line of a figure: all runs, or the runs of one workload or seed."""
+        """Return the runs of each arm as a line of a figure: those of one workload and seed, if these are given."""
         chosen = []
         for run in self.made:
             if workload in (None, run.workload) and seed in (None, run.seed):

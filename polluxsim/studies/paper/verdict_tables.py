@@ -76,6 +76,7 @@ def verdict_markdown(findings: Sequence[PublishedFinding], title: str, notes: Se
 def notes(findings: Sequence[PublishedFinding]) -> list[str]:
     """Return notes for the table: explanations of numbers that are not met, and the units of intervals."""
     not_met = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
+    # A number may be published twice, by the paper and by the simulator, with one explanation.
     notes = list(dict.fromkeys(not_met))
     units = set()
     for finding in findings:
@@ -89,6 +90,7 @@ def notes(findings: Sequence[PublishedFinding]) -> list[str]:
 def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
     """Return the indices of the columns that are not empty."""
     filled = []
+    # Many tables have no numbers of a simulator, and empty columns cost width.
     for index in range(len(COLUMNS)):
         if any(line[index] not in ("", "–") for line in cells):
             filled.append(index)
