@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -14,9 +14,9 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.policies.slurm import backfill, selection, will_run
+from polluxsim.policies.slurm import backfill, priority, selection, will_run
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.policies.slurm.values import Node
+from polluxsim.policies.slurm.values import Node, PendingJob
 from polluxsim.studies.decisions.any_policy import PolicyDecider
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
@@ -434,6 +434,7 @@ FEATURES: dict[str, tuple[int, dict[str, str]]] = {
     "default": (36, {}),
     "types": (35, {"weights": "n[1-2]:10"}),
     "tiers": (39, {"tiers": "high:10"}),
+    "partitions": (38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
 """Runs of a real Slurm beside this file: their decisions, and what their records do not state."""
 
@@ -450,6 +451,27 @@ def test_a_run_with_a_feature_agrees(run: str) -> None:
 def test_a_run_with_a_feature_does_not_agree_without_its_rule(run: str) -> None:
     agreed = fitted(read_run(HERE / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
     assert agreed.share < 0.95
+
+
+def in_first_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
+    """Return jobs as if each were submitted to the first of its partitions only."""
+    return [job._replace(partition=job.partition.split(",")[0]) for job in jobs]
+
+
+LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "several partitions": (
+        "partitions",
+        lambda patch: patch.setattr(priority, "in_each_partition", in_first_partition),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", LEFT_OUT)
+def test_a_run_with_a_feature_needs_its_rule(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    run, leave_out = LEFT_OUT[rule]
+    _, settings = FEATURES[run]
+    leave_out(monkeypatch)
+    assert fitted(read_run(HERE / f"{run}.csv"), settings, Parameters(), frozenset()).agreement.share < 0.95
 
 
 def test_the_fit_finds_the_default_parameters() -> None:

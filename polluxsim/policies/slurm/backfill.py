@@ -10,6 +10,7 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import (
     Allocated,
     ClusterState,
+    JobName,
     NodeSet,
     PendingJob,
     Request,
@@ -56,6 +57,7 @@ class _Cycle:
         self._expected: dict[tuple[Request, NodeSet], Expected | None] = {}
         self._tested = Counter[tuple[str, str]]()
         self._result = Cycle()
+        self._started: set[JobName] = set()
         if parameters.bf_running_job_reserve:
             for job in state.running:
                 self._windows.plan(job.nodes, state.now, job.end)
@@ -67,6 +69,8 @@ class _Cycle:
         """
         most_starts = self._parameters.bf_max_job_start
         for job in self._state.pending:
+            if job.name in self._started:
+                continue
             if self._state.limits.stops(job) or self._is_beyond_limits(job):
                 continue
             if self._result.num_tested >= self._parameters.bf_max_job_test:
@@ -138,6 +142,7 @@ class _Cycle:
     def _start(self, start: Start) -> None:
         """Start a job. Running jobs are not in the map of windows, because `will_run` knows them."""
         self._result.starts.append(start)
+        self._started.add(start.job.name)
         self._state.limits.add(start.job)
         running = RunningJob.on(start.job.name, start.held, self._state.now + start.job.limit)
         self._occupancy.start(running)

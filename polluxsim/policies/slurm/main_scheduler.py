@@ -6,7 +6,7 @@ from collections import Counter
 
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.selection import chosen_nodes
-from polluxsim.policies.slurm.values import ClusterState, Start
+from polluxsim.policies.slurm.values import ClusterState, JobName, Start
 
 
 def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) -> list[Start]:
@@ -21,8 +21,9 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
     closed: set[str] = set()
     considered = Counter[str]()
     starts: list[Start] = []
+    started: set[JobName] = set()
     for job in state.pending[: depth or None]:
-        if job.partition in closed:
+        if job.partition in closed or job.name in started:
             continue
         considered[job.partition] += 1
         if parameters.partition_job_depth and considered[job.partition] > parameters.partition_job_depth:
@@ -37,6 +38,7 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
             free.take(held)
             state.limits.add(job)
             starts.append(Start(job, held))
+            started.add(job.name)
         elif parameters.reserves(job.priority, state.now - job.eligible):
             closed.add(job.partition)
             open_nodes &= ~state.nodes_of(job)

@@ -12,6 +12,7 @@ import numpy as np
 from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
@@ -24,6 +25,7 @@ from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
+from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, UseLimits, whole_second
 from polluxsim.workloads.job import Job
 
@@ -85,7 +87,8 @@ class Slurm(Parameters, Policy):
     _plans: dict[JobId, int] = field(default_factory=dict, init=False, repr=False, compare=False)  # starts [s]
 
     def __post_init__(self) -> None:
-        self._jobs = JobsOfView(self.overestimate, self.tasks == GPU, by_number("policy.weight", self.weight))
+        weights = by_number("policy.weight", self.weight)
+        self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
         self._turns = Turns(self)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -126,10 +129,19 @@ class Slurm(Parameters, Policy):
         return Decision(
             placements,
             others_keep=True,
+            hosts=self._grants(view, placements),
             valid_until=next_run,
             outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: reasons(view, passes, plans, next_run, jobs),
         )
+
+    def _grants(self, view: ClusterView, placements: Mapping[JobId, Placement]) -> dict[JobId, Host]:
+        """Return the CPUs and memory of running and starting jobs."""
+        if not view.hosts:
+            return {}
+        placed = [(job, job.placement or placements[job.job_id]) for job in view.jobs
+                  if job.placement or job.job_id in placements]  # fmt: skip
+        return HostsOfView(view, self).grants(placed)
 
     def _run(self, view: ClusterView) -> Passes:
         """Let the schedulers run that are due, the main scheduler first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from polluxsim.policies.slurm.job_partitions import in_each_partition
 from polluxsim.policies.slurm.values import Node, Partition, PendingJob, Request
 
 
@@ -17,7 +18,7 @@ def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, Partition]) ->
         tier = partitions[job.partition].tier if partitions else 1
         return -tier, -job.priority
 
-    return sorted(jobs, key=key)
+    return sorted(in_each_partition(jobs), key=key)
 
 
 def job_size(request: Request, nodes: Sequence[Node], *, favours_small: bool = False) -> float:

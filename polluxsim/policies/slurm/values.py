@@ -15,6 +15,9 @@ NodeSet: TypeAlias = int
 
 JobName: TypeAlias = str
 
+MUCH_MEMORY = 10**12  # memory of a node if memory does not limit jobs [MB]
+ALL_MEMORY = -1  # memory of a job that needs all memory of its nodes
+
 
 class Node(NamedTuple):
     """A node as slurm.conf and gres.conf state it."""
@@ -24,6 +27,7 @@ class Node(NamedTuple):
     weight: int = 1  # `Weight`: nodes with a lower weight are allocated first
     gpu_type: str = ""  # type in `Gres=gpu:TYPE:N`; empty without a type
     features: frozenset[str] = frozenset()  # `Feature`
+    memory: int = MUCH_MEMORY  # `RealMemory` [MB]
 
 
 class Part(NamedTuple):
@@ -32,6 +36,11 @@ class Part(NamedTuple):
     nodes: int
     gpus: int  # GPUs on each of these nodes
     cpus: int  # CPUs on each of these nodes
+    memory: int = 0  # on each of these nodes [MB]; ALL_MEMORY for all of it
+
+    def memory_on(self, node: Node) -> int:
+        """Return the memory that the job needs on a node [MB]."""
+        return node.memory if self.memory == ALL_MEMORY else self.memory
 
 
 class Request(NamedTuple):
@@ -49,6 +58,7 @@ class Request(NamedTuple):
     gpu_type: str = ""  # type in `--gres=gpu:TYPE:N`; empty for all types
     features: frozenset[str] = frozenset()  # `--constraint`: the node needs all of them
     alternatives: tuple[Request, ...] = ()
+    exclusive: bool = False  # `--exclusive`: no other job may be on its nodes
 
     @property
     def gpus(self) -> int:
@@ -82,6 +92,7 @@ class Held(NamedTuple):
     node: int
     gpus: int
     cpus: int
+    memory: int = 0  # [MB]
 
 
 Allocated: TypeAlias = tuple[Held, ...]
@@ -152,29 +163,32 @@ class Start(NamedTuple):
 
 
 class FreeNodes:
-    """The free GPUs and CPUs of each node."""
+    """The free GPUs, CPUs and memory [MB] of each node."""
 
-    __slots__ = ("cpus", "gpus")
+    __slots__ = ("cpus", "gpus", "memory")
 
-    def __init__(self, gpus: Sequence[int], cpus: Sequence[int]) -> None:
+    def __init__(self, gpus: Sequence[int], cpus: Sequence[int], memory: Sequence[int] | None = None) -> None:
         self.gpus = list(gpus)
         self.cpus = list(cpus)
+        self.memory = [MUCH_MEMORY] * len(self.gpus) if memory is None else list(memory)
 
     def copy(self) -> FreeNodes:
         """Return a copy."""
-        return FreeNodes(self.gpus, self.cpus)
+        return FreeNodes(self.gpus, self.cpus, self.memory)
 
     def take(self, allocated: Allocated) -> None:
         """Take what a job holds."""
-        for node, gpus, cpus in allocated:
+        for node, gpus, cpus, memory in allocated:
             self.gpus[node] -= gpus
             self.cpus[node] -= cpus
+            self.memory[node] -= memory
 
     def give_back(self, allocated: Allocated) -> None:
         """Give back what a job holds."""
-        for node, gpus, cpus in allocated:
+        for node, gpus, cpus, memory in allocated:
             self.gpus[node] += gpus
             self.cpus[node] += cpus
+            self.memory[node] += memory
 
 
 @dataclass(frozen=True)
@@ -203,7 +217,11 @@ class ClusterState:
 
     def free(self) -> FreeNodes:
         """Return what no running job holds."""
-        free = FreeNodes([node.gpus for node in self.nodes], [node.cpus for node in self.nodes])
+        free = FreeNodes(
+            [node.gpus for node in self.nodes],
+            [node.cpus for node in self.nodes],
+            [node.memory for node in self.nodes],
+        )
         for job in self.running:
             free.take(job.held)
         return free

@@ -11,8 +11,10 @@ from polluxsim.common.instants import ROUNDING
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.slurm.consumption import Needs, needs
+from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import (
-    Allocated,
+    MUCH_MEMORY,
     ClusterState,
     Held,
     Node,
@@ -22,9 +24,9 @@ from polluxsim.policies.slurm.values import (
     RunningJob,
     Start,
 )
+from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
 
-CPUS_PER_GPU = 16  # of a node; only ties between nodes depend on it
 HIGHEST_PRIORITY = 4_294_901_759  # of the first job under priority/basic; each later one gets 1 less
 
 
@@ -39,12 +41,15 @@ class JobsOfView:
 
     Parameters
     ----------
+    parameters
+        Parameters of slurm.conf.
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
     tasks_by_gpu
         Whether a job has a task for each GPU of a node (--ntasks-per-node), or one on each node.
     """
 
+    parameters: Parameters
     overestimate: float
     tasks_by_gpu: bool
     weights: Mapping[int, int] = field(default_factory=dict)  # `Weight` of nodes by number; 1 for other nodes
@@ -73,27 +78,34 @@ class JobsOfView:
 
     def state(self, view: ClusterView, limits: UseLimits) -> ClusterState:
         """Return the cluster as plain values, with the pending jobs in order of submission."""
-        nodes = [self._node(view, number) for number in range(len(view.gpus_per_node))]
+        hosts = HostsOfView(view, self.parameters)
+        nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
-            running.append(RunningJob.on(job.job_id, self._held(job.placement), self._ends[job.job_id]))
-        pending = [self._pending_job(view, job) for job in view.waiting]
+            held = []
+            for node, gpus in job.placement:
+                needed = self._needs(hosts, job, gpus)
+                part = Part(1, gpus, needed.cpus, needed.memory)
+                held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
+            running.append(RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id]))
+        pending = [self._pending_job(view, hosts, job) for job in view.waiting]
         return ClusterState(whole_second(view.time), nodes, running, pending, limits=limits)
 
-    def _node(self, view: ClusterView, number: int) -> Node:
+    def _node(self, view: ClusterView, hosts: HostsOfView, number: int) -> Node:
         """Return a node as a plain value."""
-        gpus = view.gpus_per_node[number]
         gpu_type = view.node_types[number].name if view.node_types else ""
-        return Node(gpus, CPUS_PER_GPU * gpus, self.weights.get(number, 1), gpu_type)
+        memory = hosts.memory(number) if view.hosts and self.parameters.limits_memory else MUCH_MEMORY
+        weight = self.weights.get(number, 1)
+        return Node(view.gpus_per_node[number], hosts.cpus(number), weight, gpu_type, memory=memory)
 
-    def _pending_job(self, view: ClusterView, job: JobView) -> PendingJob:
+    def _pending_job(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> PendingJob:
         """Return a waiting job as a plain value."""
         pending = self._pending.get(job.job_id)
         if pending is None:
             self._num_submitted += 1
             pending = PendingJob(
                 name=job.job_id,
-                request=self._request(view, job),
+                request=self._request(view, hosts, job),
                 limit=self._limit(view, job),
                 priority=float(HIGHEST_PRIORITY - self._num_submitted),
                 eligible=floor(job.submit_time),
@@ -110,7 +122,7 @@ class JobsOfView:
             limit = self.overestimate * (view.delay_of(job) + _time_left(view, job))
         return max(ceil(limit / 60 - ROUNDING), 1) * 60
 
-    def _request(self, view: ClusterView, job: JobView) -> Request:
+    def _request(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> Request:
         """Return what a job asks of nodes.
 
         A job may ask for one GPU type. A job that allows several types gets nodes of one of them, because a job of the
@@ -118,33 +130,31 @@ class JobsOfView:
         """
         names = usable_types(view, job)
         shapes = [view.shape_of(job, name) for name in names]
+        requests = [self._of_shape(hosts, job, shape) for shape in shapes]
         if len(view.types) == 1:
-            return self._of_shape(shapes[0])
+            return requests[0]
         is_on_one_node = all(len(shape.parts) == 1 for shape in shapes)
         if is_on_one_node and len(set(shapes)) == 1 and len(names) == len(view.types):
-            return self._of_shape(shapes[0])
-        requests = []
-        for name, shape in zip(names, shapes, strict=True):
-            requests.append(self._of_shape(shape)._replace(gpu_type=name))
+            return requests[0]
+        requests = [request._replace(gpu_type=name) for name, request in zip(names, requests, strict=True)]
         return requests[0] if len(requests) == 1 else Request(alternatives=tuple(requests))
 
-    def _of_shape(self, shape: Shape) -> Request:
+    def _of_shape(self, hosts: HostsOfView, job: JobView, shape: Shape) -> Request:
         """Return what a job of a shape asks of nodes."""
         if not shape.parts:
-            task = Part(1, shape.gpus_per_task, 1)
+            needed = self._needs(hosts, job, shape.gpus_per_task)
+            task = Part(1, shape.gpus_per_task, needed.cpus, needed.memory)
             return Request(num_tasks=shape.gpus // shape.gpus_per_task, task=task)
         parts = []
         for gpus in dict.fromkeys(shape.parts):
-            parts.append(Part(shape.parts.count(gpus), gpus, self._cpus(gpus)))
+            needed = self._needs(hosts, job, gpus)
+            parts.append(Part(shape.parts.count(gpus), gpus, needed.cpus, needed.memory))
         return Request(tuple(parts), states_tasks=self.tasks_by_gpu)
 
-    def _held(self, placement: Placement) -> Allocated:
-        """Return what a job holds."""
-        return tuple(Held(node, gpus, self._cpus(gpus)) for node, gpus in placement)
-
-    def _cpus(self, gpus: int) -> int:
-        """Return the CPUs of a job on a node: one for each task."""
-        return gpus if self.tasks_by_gpu else 1
+    def _needs(self, hosts: HostsOfView, job: JobView, gpus: int) -> Needs:
+        """Return the CPUs and memory of a job on a node, with one task for each GPU or one in all."""
+        num_tasks = gpus if self.tasks_by_gpu else 1
+        return needs(gpus, num_tasks, hosts.stated(job, gpus), self.parameters)
 
 
 def usable_types(view: ClusterView, job: JobView) -> list[str]:

@@ -23,6 +23,14 @@ COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
 ROUNDING = 0.01  # largest difference between the fractions of times that are whole seconds on another clock [s]
 
 
+class Asked(NamedTuple):
+    """What a job asked for beside GPUs, limit, partition and type, as far as a record states it."""
+
+    cpus: int = 0  # CPUs on each node; 0 if the job states none
+    memory: int = 0  # memory on each node [MB]; 0 if the job states none
+    exclusive: bool = False  # --exclusive
+
+
 class RecordedJob(NamedTuple):
     """A job of a record. Times are whole seconds on the clock of the record."""
 
@@ -38,6 +46,7 @@ class RecordedJob(NamedTuple):
     partition: str = ""
     gpu_type: str = ""  # type that the job asked for; empty for all types
     priority: float | None = None  # as the record states it
+    asked: Asked = Asked()
 
     @property
     def gpus_by_node(self) -> tuple[int, ...]:
@@ -78,12 +87,13 @@ class RawJob(NamedTuple):
     gpu_type: str = ""
     priority: float | None = None
     num_nodes: int = 1  # if the nodes are unknown
+    asked: Asked = Asked()
 
 
 def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
-    The columns `user`, `partition` and `gpu_type` are optional.
+    The columns `user`, `partition`, `gpu_type`, `cpus`, `memory` [MB on each node] and `exclusive` are optional.
     A file of the same name that ends in .json may state `t0`, the epoch time of second 0.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
@@ -107,12 +117,22 @@ def _raw_job(row: Row) -> RawJob:
         user=_word(row, "user"),
         partition=_word(row, "partition"),
         gpu_type=_word(row, "gpu_type"),
+        asked=Asked(
+            cpus=_number(row, "cpus"),
+            memory=_number(row, "memory"),
+            exclusive=bool(_number(row, "exclusive")),
+        ),
     )
 
 
 def _word(row: Row, column: str) -> str:
     """Return the text of a column that may be empty or absent."""
     return row.text(column) if row.has(column) else ""
+
+
+def _number(row: Row, column: str) -> int:
+    """Return the whole number of a column that may be empty or absent; then 0."""
+    return row.integer(column, at_least=0) if row.has(column) else 0
 
 
 def _zero_beside(path: Path) -> float | None:
@@ -165,6 +185,7 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
                 partition=job.partition,
                 gpu_type=job.gpu_type,
                 priority=job.priority,
+                asked=job.asked,
             )
         )
     return Record(path, recorded, node_names, fraction, zero, compares_nodes)

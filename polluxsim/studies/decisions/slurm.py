@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
 from polluxsim.policies.slurm.backfill import Plan, backfill
+from polluxsim.policies.slurm.consumption import Needs, Stated, needs
+from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
@@ -14,6 +16,7 @@ from polluxsim.policies.slurm.values import (
     ClusterState,
     Held,
     Node,
+    NodeSet,
     Part,
     Partition,
     PendingJob,
@@ -54,6 +57,7 @@ class Installation:
     tasks: str = NODE
     zero: int = 0  # epoch time of second 0 of the record [s]
     tiers: Mapping[str, int] = field(default_factory=dict)  # `PriorityTier` of partitions by name; 1 for other ones
+    partitions: Mapping[str, NodeSet] = field(default_factory=dict)  # by name; all nodes for other ones
 
 
 class SlurmDecider:
@@ -133,11 +137,7 @@ class SlurmDecider:
             pending.append(
                 PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
             )
-        # All partitions have all nodes.
-        all_nodes = node_set(range(len(self._installation.nodes)))
-        partitions = {}
-        for job in moment.pending:
-            partitions[job.partition] = Partition(all_nodes, self._installation.tiers.get(job.partition, 1))
+        partitions = self._partitions(moment.pending)
         completing = node_set(node for job in moment.completing for node in job.nodes)
         return ClusterState(
             moment.second + zero,
@@ -148,16 +148,34 @@ class SlurmDecider:
             partitions=partitions,
         )
 
+    def _partitions(self, pending: Sequence[RecordedJob]) -> dict[str, Partition]:
+        """Return the partitions of pending jobs by name; those whose nodes are not stated have all nodes."""
+        installation = self._installation
+        all_nodes = node_set(range(len(installation.nodes)))
+        partitions = {}
+        for job in pending:
+            for name in partitions_of(job.partition):
+                nodes = installation.partitions.get(name, all_nodes)
+                partitions[name] = Partition(nodes, installation.tiers.get(name, 1))
+        return partitions
+
     def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
         """Return what a job holds on nodes."""
         held = []
         for node, gpus in zip(nodes, job.gpus_by_node, strict=True):
-            held.append(Held(node, gpus, self._cpus(gpus)))
+            needed = self._needs(job, gpus)
+            on_node = self._installation.nodes[node]
+            cpus = on_node.cpus if job.asked.exclusive else needed.cpus
+            memory = Part(1, gpus, cpus, needed.memory).memory_on(on_node)
+            held.append(Held(node, gpus, cpus, memory))
         return tuple(held)
 
-    def _cpus(self, gpus: int) -> int:
-        """Return the CPUs of a job on a node: one for each task."""
-        return gpus if self._installation.tasks == GPU else 1
+    def _needs(self, job: RecordedJob, gpus: int) -> Needs:
+        """Return the CPUs and memory that a job needs on a node."""
+        installation = self._installation
+        num_tasks = gpus if installation.tasks == GPU else 1
+        stated = Stated(job.asked.cpus, job.asked.memory)
+        return needs(gpus, num_tasks, stated, installation.parameters)
 
     def _request(self, job: RecordedJob) -> Request:
         """Return what a job asks for, from what it got."""
@@ -165,10 +183,15 @@ class SlurmDecider:
             parts: dict[int, int] = {}
             for gpus in job.gpus_by_node:
                 parts[gpus] = parts.get(gpus, 0) + 1
+            of_job = []
+            for gpus, count in parts.items():
+                needed = self._needs(job, gpus)
+                of_job.append(Part(count, gpus, needed.cpus, needed.memory))
             self._requests[job.name] = Request(
-                tuple(Part(count, gpus, self._cpus(gpus)) for gpus, count in parts.items()),
+                tuple(of_job),
                 states_tasks=self._installation.tasks == GPU,
                 gpu_type=job.gpu_type,
+                exclusive=job.asked.exclusive,
             )
         return self._requests[job.name]
 

@@ -1,0 +1,114 @@
+"""Slurm's rules for parts of an installation, by examples worked out by hand."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from polluxsim.policies.slurm.backfill import backfill
+from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.priority import in_order
+from polluxsim.policies.slurm.selection import chosen_nodes
+from polluxsim.policies.slurm.values import (
+    ALL_MEMORY,
+    Allocated,
+    ClusterState,
+    FreeNodes,
+    Held,
+    Node,
+    Part,
+    Partition,
+    PendingJob,
+    Request,
+    RunningJob,
+    Start,
+    node_set,
+)
+
+EACH_SECOND = Parameters(bf_interval=1, bf_resolution=1)
+FOUR = [Node(gpus=4, cpus=64)] * 4
+
+
+def waits(name: str, gpus: int, limit: int = 60, nodes: int = 1, **more: object) -> PendingJob:
+    return PendingJob(name, Request((Part(nodes, gpus, 1),)), limit, **more)  # type: ignore[arg-type]
+
+
+def runs(name: str, node: int, gpus: int, end: int) -> RunningJob:
+    return RunningJob.on(name, (Held(node, gpus, 1),), end)
+
+
+def places(allocated: Allocated | None) -> list[int] | None:
+    return None if allocated is None else [held.node for held in allocated]
+
+
+def started(starts: list[Start]) -> dict[str, list[int]]:
+    return {start.job.name: [held.node for held in start.held] for start in starts}
+
+
+class TestCpusAndMemory:
+    NODES = (Node(4, 64, memory=256), Node(4, 64, memory=256))
+
+    def choose(self, part: Part, cpus: list[int], memory: list[int], *, exclusive: bool = False) -> list[int] | None:
+        free = FreeNodes([4, 4], cpus, memory)
+        return places(chosen_nodes(Request((part,), exclusive=exclusive), node_set([0, 1]), free, self.NODES))
+
+    def test_a_node_needs_the_free_cpus(self) -> None:
+        assert self.choose(Part(1, 1, 40), [39, 64], [256, 256]) == [1]
+
+    def test_a_node_needs_the_free_memory(self) -> None:
+        assert self.choose(Part(1, 1, 1, 100), [60, 64], [99, 256]) == [1]
+        assert self.choose(Part(1, 1, 1, 100), [60, 64], [100, 256]) == [0]
+
+    def test_a_job_without_a_stated_memory_needs_all_of_it(self) -> None:
+        assert self.choose(Part(1, 1, 1, ALL_MEMORY), [60, 64], [255, 256]) == [1]
+
+    def test_an_exclusive_job_needs_an_idle_node_and_gets_all_cpus(self) -> None:
+        assert self.choose(Part(1, 1, 1), [63, 64], [256, 256], exclusive=True) == [1]
+        assert self.choose(Part(2, 1, 1), [63, 64], [256, 256], exclusive=True) is None
+        free = FreeNodes([4, 4], [64, 64], [256, 256])
+        held = chosen_nodes(Request((Part(1, 1, 1, 9),), exclusive=True), node_set([0]), free, self.NODES)
+        assert held == (Held(0, 1, 64, 9),)
+
+
+class TestSeveralPartitions:
+    """Partition `left` has nodes 0 and 1, and `right` has node 3."""
+
+    PARTITIONS: ClassVar = {"left": Partition(node_set([0, 1])), "right": Partition(node_set([3]))}
+
+    def state(self, running: list[RunningJob], *jobs: PendingJob, **partitions: Partition) -> ClusterState:
+        all_partitions = self.PARTITIONS | partitions
+        return ClusterState(0, FOUR, running, in_order(jobs, all_partitions), partitions=all_partitions)
+
+    def test_a_job_starts_in_the_first_partition_with_room(self) -> None:
+        state = self.state([], waits("a", 4, partition="right,left"), waits("b", 4, partition="right,left"))
+        assert started(main_scheduler(state, EACH_SECOND)) == {"a": [3], "b": [0]}
+
+    def test_a_closed_partition_leaves_the_other_one_open(self) -> None:
+        """`wide` closes `left`; `a` starts in `right`, and `b` waits for both."""
+        state = self.state(
+            [runs("x", 0, 4, 600)],
+            waits("wide", 4, nodes=2, partition="left"),
+            waits("a", 4, partition="left,right"),
+            waits("b", 1, partition="left,right"),
+        )
+        assert started(main_scheduler(state, EACH_SECOND)) == {"a": [3]}
+
+    def test_the_tier_of_each_partition_counts(self) -> None:
+        """`late` is ahead of `early` in `right`, whose tier is higher, and behind it in `left`."""
+        jobs = [waits("early", 4, partition="left"), waits("late", 4, partition="left,right")]
+        state = self.state([], *jobs, right=Partition(node_set([3]), tier=5))
+        assert [(job.name, job.partition) for job in state.pending] == [
+            ("late", "right"), ("early", "left"), ("late", "left"),
+        ]  # fmt: skip
+        assert started(main_scheduler(state, EACH_SECOND)) == {"late": [3], "early": [0]}
+
+    def test_the_backfill_plans_the_job_in_each_partition(self) -> None:
+        """`a` waits for all nodes of both partitions, so it is planned at the ends of both."""
+        running = [runs("x", 0, 4, 100), runs("y", 1, 4, 100), runs("z", 3, 4, 200)]
+        cycle = backfill(self.state(running, waits("a", 4, partition="left,right")), EACH_SECOND)
+        assert [(plan.job.partition, plan.start) for plan in cycle.plans] == [("left", 100), ("right", 200)]
+
+    def test_the_backfill_starts_a_job_once(self) -> None:
+        cycle = backfill(self.state([], waits("a", 4, partition="left,right")), EACH_SECOND)
+        assert started(cycle.starts) == {"a": [0]}
+        assert not cycle.plans
