@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
+
 from polluxsim.policies.slurm.backfill import backfill
+from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order
@@ -112,3 +115,41 @@ class TestSeveralPartitions:
         cycle = backfill(self.state([], waits("a", 4, partition="left,right")), EACH_SECOND)
         assert started(cycle.starts) == {"a": [0]}
         assert not cycle.plans
+
+
+class TestEligibility:
+    def present(self, now: int, states: dict[str, JobState] | None = None, **conditions: Conditions) -> list[str]:
+        """Return the jobs `a` to `d` that take part."""
+        all_states = states or {}
+        running = [name for name, state in all_states.items() if state is JobState.RUNNING]
+        pending = [waits(name, 1) for name in "abcd"]
+        present = taking_part(pending, conditions, running, now, lambda name: all_states[name])
+        return [job.name for job in present]
+
+    def test_a_job_waits_for_its_begin_time(self) -> None:
+        assert self.present(99, b=Conditions(begin=100)) == ["a", "c", "d"]
+        assert self.present(100, b=Conditions(begin=100)) == ["a", "b", "c", "d"]
+
+    @pytest.mark.parametrize(
+        ("kind", "met"),
+        [
+            ("after", {JobState.RUNNING, JobState.COMPLETED, JobState.FAILED}),
+            ("afterany", {JobState.COMPLETED, JobState.FAILED}),
+            ("afterok", {JobState.COMPLETED}),
+            ("afternotok", {JobState.FAILED}),
+        ],
+    )
+    def test_a_dependency_is_met_in_some_states(self, kind: str, met: set[JobState]) -> None:
+        depends = Conditions(dependencies=(Dependency(kind, ("x",)),))
+        assert {state for state in JobState if "a" in self.present(0, {"x": state}, a=depends)} == met
+
+    def test_a_dependency_on_an_array_is_met_by_all_its_tasks(self) -> None:
+        depends = Conditions(dependencies=(Dependency("afterok", ("x", "y")),))
+        states = {"x": JobState.COMPLETED, "y": JobState.RUNNING}
+        assert "a" not in self.present(0, states, a=depends)
+
+    def test_an_array_runs_so_many_tasks_at_once(self) -> None:
+        """Two of the tasks x, a, b, c may run; x runs, so one more takes part: the first."""
+        tasks = {name: Conditions(array="t", most_at_once=2) for name in "xabc"}
+        assert self.present(0, {"x": JobState.RUNNING}, **tasks) == ["a", "d"]
+        assert self.present(0, {"x": JobState.COMPLETED}, **tasks) == ["a", "b", "d"]

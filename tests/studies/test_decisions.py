@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.slurm import backfill, priority, selection, will_run
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import Node, PendingJob
+from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
@@ -429,26 +430,41 @@ def test_the_fit_finds_how_the_runs_were_made(fits: dict[str, Fit]) -> None:
 
 HERE = Path(__file__).parent / "slurm_runs"
 
-FEATURES: dict[str, tuple[int, dict[str, str]]] = {
-    "each-second": (47, {}),
-    "default": (36, {}),
-    "types": (35, {"weights": "n[1-2]:10"}),
-    "tiers": (39, {"tiers": "high:10"}),
-    "partitions": (38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
+
+class Feature(NamedTuple):
+    """A run of a real Slurm beside this file: its decisions, and what its record does not state."""
+
+    decisions: int
+    settings: dict[str, str]
+    parameters: Parameters = Parameters()
+
+    def fit(self, run: str) -> Fit:
+        return fitted(read_run(HERE / f"{run}.csv"), self.settings, self.parameters, frozenset())
+
+
+WITH_MEMORY = Parameters(select_type_parameters="CR_Core_Memory", def_cpu_per_gpu=8, def_mem_per_gpu=32_000)
+
+FEATURES = {
+    "each-second": Feature(47, {}),
+    "default": Feature(36, {}),
+    "types": Feature(35, {"weights": "n[1-2]:10"}),
+    "tiers": Feature(39, {"tiers": "high:10"}),
+    "memory": Feature(42, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
+    "queue": Feature(39, {}),
+    "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
-"""Runs of a real Slurm beside this file: their decisions, and what their records do not state."""
 
 
 @pytest.mark.parametrize("run", FEATURES)
 def test_a_run_with_a_feature_agrees(run: str) -> None:
-    decisions, settings = FEATURES[run]
-    agreed = fitted(read_run(HERE / f"{run}.csv"), settings, Parameters(), frozenset()).agreement
-    assert (agreed.agreeing_decisions, agreed.decisions) == (decisions, decisions)
+    feature = FEATURES[run]
+    agreed = feature.fit(run).agreement
+    assert (agreed.agreeing_decisions, agreed.decisions) == (feature.decisions, feature.decisions)
     assert agreed.agreeing_quiet == agreed.quiet
 
 
-@pytest.mark.parametrize("run", ["types", "tiers"])
-def test_a_run_with_a_feature_does_not_agree_without_its_rule(run: str) -> None:
+@pytest.mark.parametrize("run", ["types", "tiers", "partitions"])
+def test_a_run_with_a_feature_does_not_agree_without_its_settings(run: str) -> None:
     agreed = fitted(read_run(HERE / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
     assert agreed.share < 0.95
 
@@ -463,15 +479,16 @@ LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "partitions",
         lambda patch: patch.setattr(priority, "in_each_partition", in_first_partition),
     ),
+    "eligibility": ("queue", lambda patch: patch.setattr(slurm_decider, "taking_part", lambda pending, *_: pending)),
+    "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
 }
 
 
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_a_run_with_a_feature_needs_its_rule(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     run, leave_out = LEFT_OUT[rule]
-    _, settings = FEATURES[run]
     leave_out(monkeypatch)
-    assert fitted(read_run(HERE / f"{run}.csv"), settings, Parameters(), frozenset()).agreement.share < 0.95
+    assert FEATURES[run].fit(run).agreement.share < 0.95
 
 
 def test_the_fit_finds_the_default_parameters() -> None:

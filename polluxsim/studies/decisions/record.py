@@ -16,19 +16,11 @@ from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.node_shapes import evenly
 from polluxsim.logs.site.hostlist import expanded
+from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
+from polluxsim.studies.decisions.asked import ROUNDING, Asked, in_seconds, read_asked
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
 """Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
-
-ROUNDING = 0.01  # largest difference between the fractions of times that are whole seconds on another clock [s]
-
-
-class Asked(NamedTuple):
-    """What a job asked for beside GPUs, limit, partition and type, as far as a record states it."""
-
-    cpus: int = 0  # CPUs on each node; 0 if the job states none
-    memory: int = 0  # memory on each node [MB]; 0 if the job states none
-    exclusive: bool = False  # --exclusive
 
 
 class RecordedJob(NamedTuple):
@@ -52,6 +44,24 @@ class RecordedJob(NamedTuple):
     def gpus_by_node(self) -> tuple[int, ...]:
         """Return the GPUs on each node, as evenly as possible."""
         return evenly(self.gpus, len(self.nodes))
+
+    @property
+    def earliest(self) -> int:
+        """Return the time from which the job may start [s]. A requeued job waits."""
+        asked = self.asked
+        if asked.first_submitted is not None:
+            return self.submitted + REQUEUE_WAIT
+        return self.submitted if asked.begin is None else max(int(asked.begin), self.submitted)
+
+    @property
+    def queued(self) -> int:
+        """Return the time by which priority/basic orders the job [s].
+
+        A held job gets its priority when it is released, and a requeued job keeps its first one. (Measured.)
+        """
+        if self.asked.first_submitted is not None:
+            return int(self.asked.first_submitted)
+        return self.earliest if self.asked.is_held else self.submitted
 
 
 @dataclass(frozen=True)
@@ -93,8 +103,8 @@ class RawJob(NamedTuple):
 def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
-    The columns `user`, `partition`, `gpu_type`, `cpus`, `memory` [MB on each node] and `exclusive` are optional.
-    A file of the same name that ends in .json may state `t0`, the epoch time of second 0.
+    The columns `user`, `partition` and `gpu_type`, and those of `asked`, are optional. A file of the same name that
+    ends in .json may state `t0`, the epoch time of second 0.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
     return record_of(path, jobs, _zero_beside(path))
@@ -117,22 +127,13 @@ def _raw_job(row: Row) -> RawJob:
         user=_word(row, "user"),
         partition=_word(row, "partition"),
         gpu_type=_word(row, "gpu_type"),
-        asked=Asked(
-            cpus=_number(row, "cpus"),
-            memory=_number(row, "memory"),
-            exclusive=bool(_number(row, "exclusive")),
-        ),
+        asked=read_asked(row),
     )
 
 
 def _word(row: Row, column: str) -> str:
     """Return the text of a column that may be empty or absent."""
     return row.text(column) if row.has(column) else ""
-
-
-def _number(row: Row, column: str) -> int:
-    """Return the whole number of a column that may be empty or absent; then 0."""
-    return row.integer(column, at_least=0) if row.has(column) else 0
 
 
 def _zero_beside(path: Path) -> float | None:
@@ -185,7 +186,7 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
                 partition=job.partition,
                 gpu_type=job.gpu_type,
                 priority=job.priority,
-                asked=job.asked,
+                asked=in_seconds(job.asked, fraction),
             )
         )
     return Record(path, recorded, node_names, fraction, zero, compares_nodes)

@@ -84,7 +84,7 @@ class _Simulation:
         self._turns = Turns(installation.parameters)
         self._zero = installation.zero
         self._now = now
-        self._coming = sorted(coming, key=lambda job: (job.submitted, job.position), reverse=True)
+        self._coming = sorted(coming, key=lambda job: (job.earliest, job.position), reverse=True)
         self._running = {job.name: _Placed(job, job.nodes) for job in running}
         self._pending: list[RecordedJob] = []
         self._ends: list[tuple[int, str]] = []  # a heap
@@ -109,7 +109,7 @@ class _Simulation:
         while self._ends and self._ends[0][0] <= self._now:
             del self._running[heappop(self._ends)[1]]
             self._turns.note_change()
-        while self._coming and self._coming[-1].submitted <= self._now:
+        while self._coming and self._coming[-1].earliest <= self._now:
             self._pending.append(self._coming.pop())
             self._turns.note_change()
 
@@ -149,7 +149,7 @@ class _Simulation:
         if self._ends:
             times.append(self._ends[0][0])
         if self._coming:
-            times.append(self._coming[-1].submitted)
+            times.append(self._coming[-1].earliest)
         if self._pending:
             times.append(self._turns.next_run(float(self._now + self._zero)) - self._zero)
         return min(times)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from polluxsim.common.durations import length
 from polluxsim.policies.slurm.backfill import Plan, backfill
 from polluxsim.policies.slurm.consumption import Needs, Stated, needs
+from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
@@ -67,6 +68,7 @@ class SlurmDecider:
         self._installation = installation
         self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
         self._requests: dict[str, Request] = {}
+        self._conditions: dict[str, Conditions] = {}
 
     @property
     def schedulers(self) -> Sequence[str]:
@@ -127,7 +129,7 @@ class SlurmDecider:
             nodes = nodes_of.get(job.name, job.nodes)
             running.append(RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero))
         pending = []
-        for job in moment.pending:
+        for job in sorted(moment.pending, key=lambda job: (job.queued, job.position)):
             request = self._request(job)
             priority = 0.0
             order = self._installation.order
@@ -143,10 +145,21 @@ class SlurmDecider:
             moment.second + zero,
             self._installation.nodes,
             running,
-            in_order(pending, partitions),
+            in_order(self._taking_part(moment, pending), partitions),
             completing,
             partitions=partitions,
         )
+
+    def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
+        """Return the pending jobs that are eligible."""
+        for job in moment.pending:
+            if job.name not in self._conditions:
+                self._conditions[job.name] = conditions_of(job, self._installation.zero)
+        states = dict.fromkeys((job.name for job in moment.pending), JobState.PENDING)
+        states |= dict.fromkeys((job.name for job in (*moment.running, *moment.completing)), JobState.RUNNING)
+        running = [job.name for job in moment.running]
+        now = moment.second + self._installation.zero
+        return taking_part(pending, self._conditions, running, now, lambda name: states.get(name, JobState.COMPLETED))
 
     def _partitions(self, pending: Sequence[RecordedJob]) -> dict[str, Partition]:
         """Return the partitions of pending jobs by name; those whose nodes are not stated have all nodes."""
@@ -194,6 +207,18 @@ class SlurmDecider:
                 exclusive=job.asked.exclusive,
             )
         return self._requests[job.name]
+
+
+def conditions_of(job: RecordedJob, zero: int) -> Conditions:
+    """Return what has to be true before a job of a record takes part.
+
+    A record has only jobs that started, so the jobs on which they depend ended as they had to.
+    """
+    dependencies = []
+    for dependency in job.asked.dependencies:
+        kind = "afterany" if dependency.kind in ("afterok", "afternotok") else dependency.kind
+        dependencies.append(Dependency(kind, dependency.jobs))
+    return Conditions(job.earliest + zero, tuple(dependencies), job.asked.array, job.asked.most_at_once)
 
 
 def started(start: Start) -> Started:
