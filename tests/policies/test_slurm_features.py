@@ -23,6 +23,7 @@ from polluxsim.policies.slurm.values import (
     Partition,
     PendingJob,
     Request,
+    Reservation,
     RunningJob,
     Start,
     node_set,
@@ -153,3 +154,41 @@ class TestEligibility:
         tasks = {name: Conditions(array="t", most_at_once=2) for name in "xabc"}
         assert self.present(0, {"x": JobState.RUNNING}, **tasks) == ["a", "d"]
         assert self.present(0, {"x": JobState.COMPLETED}, **tasks) == ["a", "b", "d"]
+
+
+class TestReservations:
+    """Nodes 0 and 1 are reserved from 100 to 200 s."""
+
+    RESERVATION = Reservation("m", node_set([0, 1]), start=100, end=200)
+
+    def state(self, now: int, *jobs: PendingJob, down: int = 0) -> ClusterState:
+        pending = in_order(jobs, {})
+        return ClusterState(now, FOUR, [], pending, down=down, reservations=[self.RESERVATION])
+
+    def test_a_job_outside_has_to_end_before_it_begins(self) -> None:
+        state = self.state(40, waits("fits", 4, limit=60), waits("late", 4, limit=61))
+        assert started(main_scheduler(state, EACH_SECOND)) == {"fits": [0], "late": [2]}
+
+    def test_a_job_inside_waits_for_its_beginning_and_uses_its_nodes(self) -> None:
+        inside = waits("in", 4, limit=600, reservation="m")
+        assert not main_scheduler(self.state(99, inside), EACH_SECOND)
+        assert started(main_scheduler(self.state(100, inside), EACH_SECOND)) == {"in": [0]}
+        assert not main_scheduler(self.state(200, inside), EACH_SECOND)
+
+    def test_a_job_inside_goes_first_and_closes_nothing(self) -> None:
+        """Both nodes of the reservation are too few for `wide`, which asks for three."""
+        jobs = [waits("out", 4), waits("wide", 4, nodes=3, reservation="m"), waits("in", 4, reservation="m")]
+        state = self.state(150, *jobs)
+        assert [job.name for job in state.pending] == ["wide", "in", "out"]
+        assert started(main_scheduler(state, EACH_SECOND)) == {"in": [0], "out": [2]}
+
+    def test_the_backfill_plans_after_the_reservation(self) -> None:
+        """`wide` needs all nodes: after the reservation, which ends at 200 s."""
+        cycle = backfill(self.state(90, waits("wide", 4, nodes=4)), EACH_SECOND)
+        assert [(plan.job.name, plan.start) for plan in cycle.plans] == [("wide", 201)]
+
+    def test_a_draining_node_accepts_no_job(self) -> None:
+        state = self.state(300, waits("a", 4), waits("b", 4), down=node_set([0]))
+        assert started(main_scheduler(state, EACH_SECOND)) == {"a": [1], "b": [2]}
+        cycle = backfill(state, EACH_SECOND)
+        assert started(cycle.starts) == {"a": [1], "b": [2]}

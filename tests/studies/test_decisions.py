@@ -19,6 +19,7 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import Node, PendingJob
 from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
+from polluxsim.studies.decisions.changes_of_nodes import ChangesOfNodes
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
 from polluxsim.studies.decisions.orders import COMPLETING, SEEN, UNSEEN, moment_of, views_of
@@ -85,6 +86,19 @@ class TestRecord:
         assert read_run(backfilled).zero is None
         backfilled.with_suffix(".json").write_text('{"t0": 1000.75}')
         assert read_run(backfilled).zero == 1000.75
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ('{"reservations": [{"name": "m", "nodes": "n1", "created": 1, "start": "x", "end": 9}]}', "start of {"),
+            ('{"drains": [{"nodes": "n[1-", "start": 1}]}', "must be names of nodes, like n[1-2]"),
+        ],
+    )
+    def test_a_wrong_reservation_or_drain_is_named(self, backfilled: Path, content: str, message: str) -> None:
+        backfilled.with_suffix(".json").write_text(content)
+        with pytest.raises(InvalidInputError) as error:
+            read_run(backfilled)
+        assert message in str(error.value)
 
     def test_gpus_of_a_node_are_the_largest_use(self) -> None:
         # The second job starts in the second in which the first one ends.
@@ -451,6 +465,7 @@ FEATURES = {
     "tiers": Feature(39, {"tiers": "high:10"}),
     "memory": Feature(42, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
     "queue": Feature(39, {}),
+    "reservations": Feature(33, {}),
     "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
 
@@ -480,6 +495,11 @@ LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         lambda patch: patch.setattr(priority, "in_each_partition", in_first_partition),
     ),
     "eligibility": ("queue", lambda patch: patch.setattr(slurm_decider, "taking_part", lambda pending, *_: pending)),
+    "reservations": (
+        "reservations",
+        lambda patch: patch.setattr(ChangesOfNodes, "reservations_at", lambda *_: []),
+    ),
+    "drained nodes": ("reservations", lambda patch: patch.setattr(ChangesOfNodes, "drained_at", lambda *_: 0)),
     "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.values import (
     Allocated,
     ClusterState,
@@ -19,7 +20,7 @@ from polluxsim.policies.slurm.values import (
     node_set,
 )
 from polluxsim.policies.slurm.will_run import Expected, Occupancy, will_run
-from polluxsim.policies.slurm.windows import Windows
+from polluxsim.policies.slurm.windows import Look, Windows
 
 
 class Plan(NamedTuple):
@@ -107,7 +108,7 @@ class _Cycle:
         nodes_of_job = self._state.nodes_of(job)
         start: int | None = now
         while start is not None:
-            nodes, later = self._windows.look(start, job.limit)
+            nodes, later = self._look(job, start)
             expected = self._expect(job.request, nodes & nodes_of_job)
             if expected is None:
                 start = later
@@ -129,6 +130,15 @@ class _Cycle:
                 continue
             self._plan(Plan(job, time, expected.held, holds_nodes=self._holds_nodes(job, time)), used)
             return
+
+    def _look(self, job: PendingJob, start: int) -> Look:
+        """Return what plans and reservations leave to a job from a time on, and the time of the next attempt."""
+        look = self._windows.look(start, job.limit)
+        if not self._state.reservations:
+            return look
+        nodes, later = opening(job, start, look.nodes, self._state.reservations)
+        times = [time for time in (look.later, later) if time is not None]
+        return Look(nodes, min(times, default=None))
 
     def _expect(self, request: Request, allowed: NodeSet) -> Expected | None:
         """Return the answer of `will_run`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import ClusterState, JobName, Start
 
@@ -33,13 +34,16 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
                 closed.add(job.partition)
                 open_nodes &= ~state.nodes_of(job)
             continue
-        held = chosen_nodes(job.request, open_nodes & state.nodes_of(job), free, state.nodes)
+        nodes_of_job = open_nodes & state.nodes_of(job)
+        if state.reservations:
+            nodes_of_job = opening(job, state.now, nodes_of_job, state.reservations).nodes
+        held = chosen_nodes(job.request, nodes_of_job, free, state.nodes)
         if held is not None:
             free.take(held)
             state.limits.add(job)
             starts.append(Start(job, held))
             started.add(job.name)
-        elif parameters.reserves(job.priority, state.now - job.eligible):
+        elif not job.reservation and parameters.reserves(job.priority, state.now - job.eligible):
             closed.add(job.partition)
             open_nodes &= ~state.nodes_of(job)
     return starts

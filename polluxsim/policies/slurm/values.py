@@ -108,6 +108,7 @@ class PendingJob(NamedTuple):
     eligible: int = 0  # time since which the job may start [s]
     user: str = ""
     partition: str = ""
+    reservation: str = ""  # `--reservation`; empty for none
 
 
 class RunningJob(NamedTuple):
@@ -129,6 +130,15 @@ class Partition(NamedTuple):
 
     nodes: NodeSet
     tier: int = 1  # `PriorityTier`
+
+
+class Reservation(NamedTuple):
+    """A reservation of whole nodes."""
+
+    name: str
+    nodes: NodeSet
+    start: int  # [s]
+    end: int  # [s]
 
 
 class Limits(Protocol):
@@ -200,9 +210,10 @@ class ClusterState:
     running: Sequence[RunningJob]
     pending: Sequence[PendingJob]  # in the order of the queue
     completing: NodeSet = 0  # nodes on which a job ended whose epilog has not ended
-    down: NodeSet = 0
+    down: NodeSet = 0  # nodes that are down, or drain: they accept no job
     partitions: Mapping[str, Partition] = field(default_factory=dict)  # by name; empty for one partition of all nodes
     limits: Limits = NO_LIMITS
+    reservations: Sequence[Reservation] = ()
 
     @property
     def up(self) -> NodeSet:

@@ -22,6 +22,7 @@ class Asked(NamedTuple):
     dependencies: tuple[Dependency, ...] = ()
     array: str = ""  # array of a task
     most_at_once: int = 0  # `%N` of the array; 0 for no limit
+    reservation: str = ""  # --reservation
     # Submission of a requeued job before its first run [s]; its own submission is the time of the requeue.
     first_submitted: float | None = None
 
@@ -30,7 +31,8 @@ def read_asked(row: Row) -> Asked:
     """Return what the optional columns of a recorded run state.
 
     These are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `begin` [s] and `held` (0 or 1), `after`
-    (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), and `first_submitted` [s] of a requeued job.
+    (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, and `first_submitted` [s] of a
+    requeued job.
     """
     array, sign, most_at_once = _word(row, "array").partition("%")
     if sign and not most_at_once.isdecimal():
@@ -44,6 +46,7 @@ def read_asked(row: Row) -> Asked:
         dependencies=_dependencies(row),
         array=array,
         most_at_once=int(most_at_once or 0),
+        reservation=_word(row, "reservation"),
         first_submitted=_time(row, "first_submitted"),
     )
 

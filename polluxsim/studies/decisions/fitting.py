@@ -166,7 +166,7 @@ def _numbers(setting: str, text: str, record: Record) -> list[int]:
 
 def _by_node(setting: str, text: str, record: Record, example: str) -> dict[int, str]:
     """Return values of nodes by number."""
-    by_node = {}
+    by_node: dict[int, str] = {}
     for names, value in _pairs(setting, text, example):
         by_node |= dict.fromkeys(_numbers(setting, names, record), value)
     return by_node
@@ -251,6 +251,8 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
         zero=known_zero,
         tiers=_tiers(settings, values),
         partitions=_partitions(record, settings, values),
+        node_names=tuple(record.node_names),
+        changes=record.changes,
     )
     tried = []
     for choice in choices:

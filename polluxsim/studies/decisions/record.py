@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import floor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import Row, read_rows
@@ -18,6 +18,7 @@ from polluxsim.hardware.node_shapes import evenly
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.studies.decisions.asked import ROUNDING, Asked, in_seconds, read_asked
+from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes, changes_in
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
 """Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
@@ -75,6 +76,7 @@ class Record:
     fraction: float = 0.0
     zero: float | None = None  # epoch time of the zero of the record [s]; None if unknown
     compares_nodes: bool = True  # whether the record names the nodes of jobs
+    changes: ChangesOfNodes = NO_CHANGES  # reservations, and nodes that were drained
 
     @property
     def gpus_per_node(self) -> int:
@@ -104,10 +106,13 @@ def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
     The columns `user`, `partition` and `gpu_type`, and those of `asked`, are optional. A file of the same name that
-    ends in .json may state `t0`, the epoch time of second 0.
+    ends in .json may state `t0`, the epoch time of second 0, `reservations` and `drains`.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
-    return record_of(path, jobs, _zero_beside(path))
+    beside = _beside(path)
+    zero = beside.get("t0")
+    record = record_of(path, jobs, float(zero) if isinstance(zero, int | float) else None)
+    return replace(record, changes=changes_in(path.with_suffix(".json"), beside, record.fraction))
 
 
 def _raw_job(row: Row) -> RawJob:
@@ -136,19 +141,18 @@ def _word(row: Row, column: str) -> str:
     return row.text(column) if row.has(column) else ""
 
 
-def _zero_beside(path: Path) -> float | None:
-    """Return `t0` of the JSON file beside a recorded run; None without such a file."""
+def _beside(path: Path) -> Mapping[str, Any]:
+    """Return the content of the JSON file beside a recorded run; empty without such a file."""
     beside = path.with_suffix(".json")
     if not beside.is_file():
-        return None
+        return {}
     with reading(beside):
         text = beside.read_text(encoding="utf-8")
     try:
         content = json.loads(text)
     except ValueError as error:
         raise InvalidInputError(f"{beside}: not JSON ({error}); correct it, or state t0=SECONDS") from None
-    zero = content.get("t0") if isinstance(content, dict) else None
-    return float(zero) if isinstance(zero, int | float) else None
+    return content if isinstance(content, dict) else {}
 
 
 def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> Record:

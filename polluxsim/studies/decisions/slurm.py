@@ -26,6 +26,7 @@ from polluxsim.policies.slurm.values import (
     Start,
     node_set,
 )
+from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes
 from polluxsim.studies.decisions.orders import Moment
 from polluxsim.studies.decisions.record import RecordedJob, Started
 
@@ -59,6 +60,8 @@ class Installation:
     zero: int = 0  # epoch time of second 0 of the record [s]
     tiers: Mapping[str, int] = field(default_factory=dict)  # `PriorityTier` of partitions by name; 1 for other ones
     partitions: Mapping[str, NodeSet] = field(default_factory=dict)  # by name; all nodes for other ones
+    node_names: Sequence[str] = ()  # in the order of `nodes`; needed for the next value
+    changes: ChangesOfNodes = NO_CHANGES  # reservations, and nodes that were drained
 
 
 class SlurmDecider:
@@ -122,7 +125,8 @@ class SlurmDecider:
 
     def _state_of(self, moment: Moment) -> ClusterState:
         """Return what slurmctld knows at a moment."""
-        zero = self._installation.zero
+        installation = self._installation
+        zero = installation.zero
         nodes_of = dict(moment.started)
         running = []
         for job in moment.running:
@@ -137,7 +141,16 @@ class SlurmDecider:
                 size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
                 priority = float(int(SIZE_WEIGHT * size))
             pending.append(
-                PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
+                PendingJob(
+                    job.name,
+                    request,
+                    job.limit,
+                    priority,
+                    job.earliest + zero,
+                    job.user,
+                    job.partition,
+                    job.asked.reservation,
+                )
             )
         partitions = self._partitions(moment.pending)
         completing = node_set(node for job in moment.completing for node in job.nodes)
@@ -147,7 +160,9 @@ class SlurmDecider:
             running,
             in_order(self._taking_part(moment, pending), partitions),
             completing,
-            partitions=partitions,
+            installation.changes.drained_at(moment.second, installation.node_names),
+            partitions,
+            reservations=installation.changes.reservations_at(moment.second, installation.node_names, zero),
         )
 
     def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
