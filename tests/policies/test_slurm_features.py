@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -192,3 +193,73 @@ class TestReservations:
         assert started(main_scheduler(state, EACH_SECOND)) == {"a": [1], "b": [2]}
         cycle = backfill(state, EACH_SECOND)
         assert started(cycle.starts) == {"a": [1], "b": [2]}
+
+
+class TestPreemption:
+    """Four nodes of 4 GPUs are full of jobs of a low tier."""
+
+    PARTITIONS: ClassVar = {
+        "low": Partition(node_set(range(4))), "lowest": Partition(node_set(range(4)), tier=0),
+        "high": Partition(node_set(range(4)), tier=10),
+    }  # fmt: skip
+    BY_TIER = Parameters(bf_interval=1, bf_resolution=1, preempt_type="preempt/partition_prio")
+
+    def low(self, name: str, node: int, gpus: int = 4, partition: str = "low", **more: Any) -> RunningJob:
+        return runs(name, node, gpus, 600)._replace(partition=partition, **more)
+
+    def state(self, *running: RunningJob, gpus: int = 4, nodes: int = 1, now: int = 0) -> ClusterState:
+        job = waits("high", gpus, nodes=nodes, partition="high")
+        return ClusterState(now, FOUR, running, [job], partitions=self.PARTITIONS)
+
+    def preempted(self, state: ClusterState, parameters: Parameters | None = None) -> tuple[list[int], set[str]]:
+        (start,) = main_scheduler(state, parameters or self.BY_TIER)
+        return [held.node for held in start.held], set(start.preempts)
+
+    def test_the_lowest_tier_goes_first(self) -> None:
+        state = self.state(*(self.low(f"r{node}", node) for node in range(3)), self.low("x", 3, partition="lowest"))
+        assert self.preempted(state) == ([3], {"x"})
+
+    def test_a_job_of_few_nodes_goes_first(self) -> None:
+        wide = RunningJob.on("wide", (Held(0, 4, 1), Held(1, 4, 1)), 600)._replace(partition="low")
+        assert self.preempted(self.state(wide, self.low("a", 2), self.low("b", 3))) == ([2], {"a"})
+
+    def test_jobs_are_removed_until_the_job_fits_and_others_are_spared(self) -> None:
+        """Removed one by one in this order, r0 (1 GPU of node 0), r1 (3 GPUs of node 1) and s0 make room on node 0.
+
+        r1 is not on the node of the job, so it is spared.
+        """
+        running = [self.low("r0", 0, 1), self.low("r1", 1, 3), self.low("s0", 0, 3), self.low("s1", 1, 1)]
+        running += [self.low("r2", 2), self.low("r3", 3)]
+        assert self.preempted(self.state(*running)) == ([0], {"r0", "s0"})
+
+    def test_no_job_of_the_same_tier_is_preempted(self) -> None:
+        running = [self.low(f"r{node}", node, partition="high") for node in range(4)]
+        assert not main_scheduler(self.state(*running), self.BY_TIER)
+        assert not main_scheduler(self.state(*(self.low(f"r{node}", node) for node in range(4))), EACH_SECOND)
+
+    def test_the_youngest_goes_first_if_stated(self) -> None:
+        running = [self.low(f"r{node}", node, start=node) for node in range(4)]
+        youngest = replace(self.BY_TIER, youngest_first=True)
+        assert self.preempted(self.state(*running)) == ([0], {"r0"})
+        assert self.preempted(self.state(*running), youngest) == ([3], {"r3"})
+
+    def test_a_young_job_is_exempt(self) -> None:
+        running = [self.low(f"r{node}", node, start=10 - node) for node in range(4)]
+        exempt = replace(self.BY_TIER, preempt_exempt_time=60)
+        assert not main_scheduler(self.state(*running, now=66), exempt)
+        assert self.preempted(self.state(*running, now=67), exempt) == ([3], {"r3"})
+
+    def test_a_qos_preempts_those_of_its_list(self) -> None:
+        running = [self.low(f"r{node}", node, qos="normal", priority=9.0 - node) for node in range(4)]
+        job = waits("high", 4, qos="urgent")
+        state = ClusterState(0, FOUR, running, [job], preempts={"urgent": frozenset({"normal"})})
+        by_qos = replace(self.BY_TIER, preempt_type="preempt/qos")
+        # r3 has the lowest priority.
+        assert self.preempted(state, by_qos) == ([3], {"r3"})
+        assert not main_scheduler(replace(state, preempts={}), by_qos)
+
+    def test_the_backfill_takes_the_first_nodes_as_if_all_candidates_were_gone(self) -> None:
+        """The main scheduler removes `x`, which has the lowest tier; the backfill takes node 0, where r0 is."""
+        state = self.state(*(self.low(f"r{node}", node) for node in range(3)), self.low("x", 3, partition="lowest"))
+        (start,) = backfill(state, self.BY_TIER).starts
+        assert ([held.node for held in start.held], start.preempts) == ([0], ("r0",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -240,6 +240,46 @@ class TestTiers:
         ]  # fmt: skip
         assert starts(jobs)["early"] == 100.0
         assert starts(jobs, Slurm(priority_tier={"high": 10}))["late"] == 100.0
+
+
+class TestPreemption:
+    POLICY: ClassVar = {"priority_tier": {"high": 10}, "preempt_type": "preempt/partition_prio"}
+    JOBS = (
+        job("a", 0.0, 4, 600.0, 600.0, queue="low"), job("b", 0.0, 4, 300.0, 300.0, queue="low"),
+        job("urgent", 50.0, 4, 100.0, 120.0, queue="high"), job("late", 60.0, 4, 60.0, 60.0, queue="low"),
+    )  # fmt: skip
+
+    def test_a_job_of_a_higher_tier_takes_the_first_node(self) -> None:
+        """`urgent` preempts `a` on node 0 at 50 s, and leaves it at 150 s.
+
+        `a` may start again 121 s after 50 s, at 171 s. So `late` gets node 0 at 150 s, and `a` follows at 210 s. It
+        has 550 s of its 600 s left. (`engine.restart_delay` is 0.)
+        """
+        assert starts([*self.JOBS], Slurm(), restart_delay=0.0)["urgent"] == 300.0
+        policy = Slurm(**self.POLICY)
+        moved = [replace(job, submit_time=job.submit_time + ZERO) for job in self.JOBS]
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True, restart_delay=0.0)
+        result = simulate(Workload(tuple(moved)), {}, Cluster((4, 4)), policy, settings=settings)
+        records = [(row.time - ZERO, row.job, row.nodes) for row in result.allocation_records]
+        assert (50.0, "urgent", (0,)) in records
+        assert (50.0, "a", ()) in records
+        assert (150.0, "late", (0,)) in records
+        assert (210.0, "a", (0,)) in records
+        ends = {row.job: row.completion_time - ZERO for row in result.job_records}
+        assert ends == {"urgent": 150.0, "b": 300.0, "late": 210.0, "a": 760.0}
+
+    def test_a_requeued_job_waits_two_minutes(self) -> None:
+        """Node 0 is idle from 150 to 171 s, and `a` keeps its place ahead of `after`."""
+        jobs = [*self.JOBS[:3], job("after", 160.0, 8, 60.0, 60.0, queue="low")]
+        assert starts(jobs, Slurm(**self.POLICY), restart_delay=0.0)["after"] == 721.0
+
+    def test_an_exempt_job_is_not_preempted(self) -> None:
+        policy = Slurm(**self.POLICY, preempt_exempt_time=3600)
+        assert starts([*self.JOBS], policy, restart_delay=0.0)["urgent"] == 300.0
+
+    def test_the_traits_tell_whether_jobs_lose_their_gpus(self) -> None:
+        assert Slurm().traits.never_preempts
+        assert not Slurm(**self.POLICY).traits.never_preempts
 
 
 class TestLimits:

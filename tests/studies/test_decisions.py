@@ -17,6 +17,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.slurm import backfill, priority, selection, will_run
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import Node, PendingJob
+from polluxsim.studies.decisions import record as record_module
 from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
 from polluxsim.studies.decisions.changes_of_nodes import ChangesOfNodes
@@ -466,6 +467,7 @@ FEATURES = {
     "memory": Feature(42, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
     "queue": Feature(39, {}),
     "reservations": Feature(33, {}),
+    "preempt": Feature(52, {"tiers": "high:10"}, Parameters(preempt_type="preempt/partition_prio")),
     "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
 
@@ -500,6 +502,8 @@ LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         lambda patch: patch.setattr(ChangesOfNodes, "reservations_at", lambda *_: []),
     ),
     "drained nodes": ("reservations", lambda patch: patch.setattr(ChangesOfNodes, "drained_at", lambda *_: 0)),
+    "preemption": ("preempt", lambda patch: patch.setattr(Parameters, "preempts", False)),
+    "requeued jobs": ("preempt", lambda patch: patch.setattr(record_module, "REQUEUE_WAIT", 0)),
     "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
 }
 

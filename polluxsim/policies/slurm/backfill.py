@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.preemption import candidates, preempting_in_backfill
 from polluxsim.policies.slurm.reservations import opening
+from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
     ClusterState,
@@ -109,6 +111,8 @@ class _Cycle:
         start: int | None = now
         while start is not None:
             nodes, later = self._look(job, start)
+            if start == now and self._preempts(job, nodes & nodes_of_job):
+                return
             expected = self._expect(job.request, nodes & nodes_of_job)
             if expected is None:
                 start = later
@@ -130,6 +134,22 @@ class _Cycle:
                 continue
             self._plan(Plan(job, time, expected.held, holds_nodes=self._holds_nodes(job, time)), used)
             return
+
+    def _preempts(self, job: PendingJob, allowed: NodeSet) -> bool:
+        """Start a job that finds its nodes busy by preemption if it can, and return whether it does."""
+        if not self._parameters.preempts:
+            return False
+        occupancy = self._occupancy
+        if chosen_nodes(job.request, allowed, occupancy.free, occupancy.nodes) is not None:
+            return False
+        lower = [running for running in candidates(job, self._state, self._parameters) if occupancy.has(running)]
+        taken = preempting_in_backfill(job.request, allowed, occupancy.free, occupancy.nodes, lower, self._parameters)
+        if taken is None:
+            return False
+        for victim in taken.victims:
+            occupancy.end(victim)
+        self._start(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+        return True
 
     def _look(self, job: PendingJob, start: int) -> Look:
         """Return what plans and reservations leave to a job from a time on, and the time of the next attempt."""
@@ -154,7 +174,7 @@ class _Cycle:
         self._result.starts.append(start)
         self._started.add(start.job.name)
         self._state.limits.add(start.job)
-        running = RunningJob.on(start.job.name, start.held, self._state.now + start.job.limit)
+        running = RunningJob.begun(start, self._state.now)
         self._occupancy.start(running)
         self._expected.clear()
         if self._parameters.bf_running_job_reserve:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.preemption import candidates, preempting
 from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import ClusterState, JobName, Start
@@ -43,7 +44,16 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
             state.limits.add(job)
             starts.append(Start(job, held))
             started.add(job.name)
-        elif not job.reservation and parameters.reserves(job.priority, state.now - job.eligible):
+            continue
+        if parameters.preempts:
+            taken = preempting(
+                job.request, nodes_of_job, free, state.nodes, candidates(job, state, parameters), parameters
+            )
+            if taken is not None:
+                starts.append(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+                # The job starts when its nodes are free, so that it closes its partition meanwhile.
+                break
+        if not job.reservation and parameters.reserves(job.priority, state.now - job.eligible):
             closed.add(job.partition)
             open_nodes &= ~state.nodes_of(job)
     return starts

@@ -56,6 +56,13 @@ class Parameters:
         (CR_Core_Memory).
     def_cpu_per_gpu, def_mem_per_gpu
         `DefCpuPerGPU` and `DefMemPerGPU`: CPUs and memory [MB] for each GPU of a job that states none.
+    preempt_type
+        `PreemptType`: preempt/none, preempt/partition_prio (by tier) or preempt/qos.
+    preempt_exempt_time
+        `PreemptExemptTime`: time for which a job that started cannot be preempted [s].
+    reorder_count, youngest_first
+        `PreemptParameters`: how often the jobs that may be preempted are sorted again, and whether the job that started
+        last goes first.
     kill_wait
         Time between SIGTERM and SIGKILL at the time limit [s].
     over_time_limit
@@ -84,6 +91,10 @@ class Parameters:
     select_type_parameters: Annotated[str, OneOf("CR_Core", "CR_Core_Memory")] = "CR_Core"
     def_cpu_per_gpu: NonNegativeInt = 0
     def_mem_per_gpu: NonNegativeInt = 0
+    preempt_type: Annotated[str, OneOf("preempt/none", "preempt/partition_prio", "preempt/qos")] = "preempt/none"
+    preempt_exempt_time: NonNegativeInt = 0
+    reorder_count: NonNegativeInt = 1
+    youngest_first: bool = False
     kill_wait: NonNegativeInt = 30
     over_time_limit: NonNegativeInt = 0
 
@@ -91,6 +102,11 @@ class Parameters:
     def has_backfill(self) -> bool:
         """Return whether sched/backfill runs beside the main scheduler."""
         return self.scheduler_type == BACKFILL
+
+    @property
+    def preempts(self) -> bool:
+        """Return whether jobs may preempt others."""
+        return self.preempt_type != "preempt/none"
 
     @property
     def limits_memory(self) -> bool:

@@ -109,6 +109,8 @@ class PendingJob(NamedTuple):
     user: str = ""
     partition: str = ""
     reservation: str = ""  # `--reservation`; empty for none
+    qos: str = ""
+    account: str = ""
 
 
 class RunningJob(NamedTuple):
@@ -118,11 +120,23 @@ class RunningJob(NamedTuple):
     held: Allocated
     end: int  # start + limit [s], not the true end
     nodes: NodeSet  # of `held`
+    # What preemption and limits depend on.
+    start: int = 0  # [s]
+    partition: str = ""
+    qos: str = ""
+    priority: float = 0.0
 
     @classmethod
     def on(cls, name: JobName, held: Allocated, end: int) -> RunningJob:
         """Return a running job."""
         return cls(name, held, end, node_set(on_node.node for on_node in held))
+
+    @classmethod
+    def begun(cls, start: Start, now: int) -> RunningJob:
+        """Return a job that starts now [s]."""
+        job = start.job
+        running = cls.on(job.name, start.held, now + job.limit)
+        return running._replace(start=now, partition=job.partition, qos=job.qos, priority=job.priority)
 
 
 class Partition(NamedTuple):
@@ -170,6 +184,7 @@ class Start(NamedTuple):
 
     job: PendingJob
     held: Allocated
+    preempts: tuple[JobName, ...] = ()  # running jobs that lose their nodes for it
 
 
 class FreeNodes:
@@ -214,6 +229,7 @@ class ClusterState:
     partitions: Mapping[str, Partition] = field(default_factory=dict)  # by name; empty for one partition of all nodes
     limits: Limits = NO_LIMITS
     reservations: Sequence[Reservation] = ()
+    preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # for each QOS, those that it may preempt
 
     @property
     def up(self) -> NodeSet:
@@ -225,6 +241,10 @@ class ClusterState:
         if not self.partitions:
             return self.up
         return self.partitions[job.partition].nodes & self.up
+
+    def tier_of(self, partition: str) -> int:
+        """Return the `PriorityTier` of a partition."""
+        return self.partitions[partition].tier if partition in self.partitions else 1
 
     def free(self) -> FreeNodes:
         """Return what no running job holds."""
@@ -242,9 +262,9 @@ class ClusterState:
         if not starts:
             return self
         names = {start.job.name for start in starts}
-        running = list(self.running)
-        for start in starts:
-            running.append(RunningJob.on(start.job.name, start.held, self.now + start.job.limit))
+        preempted = {name for start in starts for name in start.preempts}
+        running = [job for job in self.running if job.name not in preempted]
+        running += [RunningJob.begun(start, self.now) for start in starts]
         pending = [job for job in self.pending if job.name not in names]
         return replace(self, running=running, pending=pending)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from polluxsim.common.instants import ROUNDING
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.slurm.consumption import Needs, needs
+from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
@@ -56,13 +57,20 @@ class JobsOfView:
     _ends: dict[JobId, int] = field(default_factory=dict)  # expected ends of running jobs [s]
     _pending: dict[JobId, PendingJob] = field(default_factory=dict)
     _num_submitted: int = 0
+    # Running jobs as they waited, and the times since which they run [s].
+    _begun: dict[JobId, PendingJob] = field(default_factory=dict)
+    _starts: dict[JobId, int] = field(default_factory=dict)
+    _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
 
     def take_note(self, view: ClusterView) -> None:
         """Forget jobs that ended, were evicted or were altered, and note jobs that ran before the policy saw them."""
         changes = view.changes
         for job_id in chain(changes.ended, changes.evicted, changes.altered):
             self._ends.pop(job_id, None)
+            self._starts.pop(job_id, None)
+            self._begun.pop(job_id, None)
             self._pending.pop(job_id, None)
+            self._requeued_until.pop(job_id, None)
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
                 ran = job.attained_service / job.num_replicas
@@ -73,8 +81,27 @@ class JobsOfView:
         """Note a job that starts, and return its placement."""
         name = start.job.name
         self._ends[name] = now + start.job.limit
-        self._pending.pop(name)
+        self._starts[name] = now
+        self._begun[name] = self._pending.pop(name)
         return tuple((held.node, held.gpus) for held in sorted(start.held))
+
+    def requeue(self, name: JobId, now: int) -> None:
+        """Note a job that is preempted. It keeps its place in the queue, and waits before it may start again."""
+        self._ends.pop(name)
+        self._requeued_until[name] = now + REQUEUE_WAIT
+        if name in self._begun:
+            self._pending[name] = self._begun.pop(name)._replace(eligible=now + REQUEUE_WAIT)
+
+    def next_requeued(self) -> float:
+        """Return when a preempted job may start again [s]; ∞ if none waits for that."""
+        return min(self._requeued_until.values(), default=inf)
+
+    def forget_requeued(self, now: int) -> bool:
+        """Forget the preempted jobs that may start again now, and return whether there are some."""
+        eligible = [name for name, time in self._requeued_until.items() if time <= now]
+        for name in eligible:
+            del self._requeued_until[name]
+        return bool(eligible)
 
     def state(self, view: ClusterView, limits: UseLimits) -> ClusterState:
         """Return the cluster as plain values, with the pending jobs in order of submission."""
@@ -87,9 +114,15 @@ class JobsOfView:
                 needed = self._needs(hosts, job, gpus)
                 part = Part(1, gpus, needed.cpus, needed.memory)
                 held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
-            running.append(RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id]))
-        pending = [self._pending_job(view, hosts, job) for job in view.waiting]
-        return ClusterState(whole_second(view.time), nodes, running, pending, limits=limits)
+            runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
+            start = self._starts.get(job.job_id, 0)
+            running.append(runs._replace(start=start, partition=job.queue or "", qos=job.qos or ""))
+        now = whole_second(view.time)
+        pending = []
+        for job in view.waiting:
+            if job.job_id not in self._requeued_until:
+                pending.append(self._pending_job(view, hosts, job))
+        return ClusterState(now, nodes, running, pending, limits=limits)
 
     def _node(self, view: ClusterView, hosts: HostsOfView, number: int) -> Node:
         """Return a node as a plain value."""
@@ -111,6 +144,7 @@ class JobsOfView:
                 eligible=floor(job.submit_time),
                 user=job.user or "",
                 partition=job.queue or "",
+                qos=job.qos or "",
             )
             self._pending[job.job_id] = pending
         return pending

@@ -22,6 +22,7 @@ from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNo
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
 """Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
+PREEMPTED = "PREEMPTED"  # state of a job that ended because another one preempted it
 
 
 class RecordedJob(NamedTuple):
@@ -40,6 +41,7 @@ class RecordedJob(NamedTuple):
     gpu_type: str = ""  # type that the job asked for; empty for all types
     priority: float | None = None  # as the record states it
     asked: Asked = Asked()
+    is_preempted: bool = False  # whether the job ended because another one preempted it
 
     @property
     def gpus_by_node(self) -> tuple[int, ...]:
@@ -100,6 +102,7 @@ class RawJob(NamedTuple):
     priority: float | None = None
     num_nodes: int = 1  # if the nodes are unknown
     asked: Asked = Asked()
+    is_preempted: bool = False
 
 
 def read_run(path: Path) -> Record:
@@ -133,6 +136,7 @@ def _raw_job(row: Row) -> RawJob:
         partition=_word(row, "partition"),
         gpu_type=_word(row, "gpu_type"),
         asked=read_asked(row),
+        is_preempted=_word(row, "state") == PREEMPTED,
     )
 
 
@@ -191,6 +195,7 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
                 gpu_type=job.gpu_type,
                 priority=job.priority,
                 asked=in_seconds(job.asked, fraction),
+                is_preempted=job.is_preempted,
             )
         )
     return Record(path, recorded, node_names, fraction, zero, compares_nodes)
@@ -261,10 +266,11 @@ def largest_use(jobs: Iterable[RecordedJob]) -> int:
 
 
 class Started(NamedTuple):
-    """A job that a policy, or a record, starts."""
+    """A job that a policy, or a record, starts or preempts."""
 
     job: str
-    nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared
+    nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared, or the job is preempted
+    is_preempted: bool = False
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ class Second:
     running: tuple[RecordedJob, ...]  # jobs that started before, and did not end before
     pending: tuple[RecordedJob, ...]  # jobs submitted before, and not started before
     submitted: tuple[RecordedJob, ...]  # in this second, in order
-    ended: tuple[RecordedJob, ...]  # in this second
+    ended: tuple[RecordedJob, ...]  # in this second; preempted jobs are among `started`
     started: frozenset[Started]
     next_jobs: frozenset[str]  # names of the jobs that start one second later
     compares_nodes: bool = True
@@ -310,13 +316,15 @@ def seconds_of(record: Record) -> Iterator[Second]:
     running: dict[str, RecordedJob] = {}
     pending: dict[str, RecordedJob] = {}
     for second in sorted({*submissions, *starts, *ends}):
+        started = {Started(job.name, job.nodes) for job in starts[second]}
+        started |= {Started(job.name, (), is_preempted=True) for job in ends[second] if job.is_preempted}
         yield Second(
             second,
             tuple(running.values()),
             tuple(pending.values()),
             tuple(submissions[second]),
-            tuple(job for job in ends[second] if job.name in running),
-            frozenset(Started(job.name, job.nodes) for job in starts[second]),
+            tuple(job for job in ends[second] if job.name in running and not job.is_preempted),
+            frozenset(started),
             frozenset(job.name for job in starts.get(second + 1, ())),
             record.compares_nodes,
         )

@@ -107,7 +107,7 @@ class _Simulation:
     def _take_events(self) -> None:
         """Take the ends and the submissions up to now."""
         while self._ends and self._ends[0][0] <= self._now:
-            del self._running[heappop(self._ends)[1]]
+            self._running.pop(heappop(self._ends)[1], None)
             self._turns.note_change()
         while self._coming and self._coming[-1].earliest <= self._now:
             self._pending.append(self._coming.pop())
@@ -134,7 +134,11 @@ class _Simulation:
         moment = Moment(self._now, tuple(running), (), tuple(self._pending), nodes)
         starts, _ = self._decider.decide(moment, scheduler, depth)
         by_name = {job.name: job for job in self._pending}
-        for start in map(started, starts):
+        for decided in starts:
+            # The record states a preempted job again, from its requeue on.
+            for name in decided.preempts:
+                self._running.pop(name)
+            start = started(decided)
             job = by_name[start.job]
             end = self._now + max(job.end - job.start, 1)
             self._running[job.name] = _Placed(job._replace(start=self._now, end=end), start.nodes)

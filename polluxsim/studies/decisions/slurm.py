@@ -89,7 +89,9 @@ class SlurmDecider:
         key = (moment, scheduler)
         if key not in self._starts:
             starts, _ = self.decide(moment, scheduler)
-            self._starts[key] = frozenset(started(start) for start in starts)
+            decided = [started(start) for start in starts]
+            decided += [Started(name, (), is_preempted=True) for start in starts for name in start.preempts]
+            self._starts[key] = frozenset(decided)
         return self._starts[key]
 
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
@@ -127,11 +129,12 @@ class SlurmDecider:
         """Return what slurmctld knows at a moment."""
         installation = self._installation
         zero = installation.zero
-        nodes_of = dict(moment.started)
+        nodes_of = {start.job: start.nodes for start in moment.started}
         running = []
         for job in moment.running:
             nodes = nodes_of.get(job.name, job.nodes)
-            running.append(RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero))
+            runs = RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero)
+            running.append(runs._replace(start=job.start + zero, partition=job.partition))
         pending = []
         for job in sorted(moment.pending, key=lambda job: (job.queued, job.position)):
             request = self._request(job)
@@ -152,7 +155,7 @@ class SlurmDecider:
                     job.asked.reservation,
                 )
             )
-        partitions = self._partitions(moment.pending)
+        partitions = self._partitions((*moment.pending, *moment.running))
         completing = node_set(node for job in moment.completing for node in job.nodes)
         return ClusterState(
             moment.second + zero,
@@ -176,12 +179,12 @@ class SlurmDecider:
         now = moment.second + self._installation.zero
         return taking_part(pending, self._conditions, running, now, lambda name: states.get(name, JobState.COMPLETED))
 
-    def _partitions(self, pending: Sequence[RecordedJob]) -> dict[str, Partition]:
-        """Return the partitions of pending jobs by name; those whose nodes are not stated have all nodes."""
+    def _partitions(self, jobs: Sequence[RecordedJob]) -> dict[str, Partition]:
+        """Return the partitions of jobs by name; those whose nodes are not stated have all nodes."""
         installation = self._installation
         all_nodes = node_set(range(len(installation.nodes)))
         partitions = {}
-        for job in pending:
+        for job in jobs:
             for name in partitions_of(job.partition):
                 nodes = installation.partitions.get(name, all_nodes)
                 partitions[name] = Partition(nodes, installation.tiers.get(name, 1))
