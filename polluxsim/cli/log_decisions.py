@@ -154,9 +154,12 @@ def _starts_in_words(starts: Collection[Started], node_names: Sequence[str]) -> 
     if not starts:
         return "no job"
     words = []
-    for start in sorted(starts)[:MOST_JOBS]:
+    for start in sorted(starts, key=lambda start: (start.is_preempted, start))[:MOST_JOBS]:
         nodes = [node_names[node] if node_names else f"node {node}" for node in start.nodes]
-        words.append(f"{start.job} on {', '.join(nodes)}" if nodes else start.job)
+        if start.is_preempted:
+            words.append(f"and preempts {start.job}")
+        else:
+            words.append(f"{start.job} on {', '.join(nodes)}" if nodes else start.job)
     if len(starts) > MOST_JOBS:
         words.append(f"and {len(starts) - MOST_JOBS} more jobs")
     return "; ".join(words)

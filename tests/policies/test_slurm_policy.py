@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -158,6 +158,53 @@ class TestTypes:
         assert message in str(error.value)
 
 
+class TestHosts:
+    """Two nodes of 4 GPUs, 32 CPUs and 128 GiB: a job of one GPU that needs many CPUs leaves GPUs idle."""
+
+    CLUSTER = Cluster.of_groups([{"nodes": 2, "gpus": 4, "cpus": 32, "memory": 128 * 1.073741824}])
+
+    def result(self, jobs: list[Job], **policy: Any) -> Result:
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True)
+        return simulate(Workload(tuple(jobs)), {}, self.CLUSTER, Slurm(**policy), settings=settings)
+
+    def first_nodes(self, jobs: list[Job], **policy: Any) -> dict[str, tuple[float, tuple[int, ...]]]:
+        first: dict[str, tuple[float, tuple[int, ...]]] = {}
+        for record in self.result(jobs, **policy).allocation_records:
+            if record.nodes:
+                first.setdefault(record.job, (record.time, record.nodes))
+        return first
+
+    def test_cpus_limit_jobs(self) -> None:
+        """`wide` needs 24 CPUs, so that 8 of node 0 are left: too few for `b`, which needs 10."""
+        jobs = [
+            job("wide", 1.0, 1, 600.0, 600.0, cpus=24), job("b", 1.0, 1, 600.0, 600.0, cpus=10),
+            job("c", 1.0, 1, 60.0, 60.0, cpus=30),
+        ]  # fmt: skip
+        assert self.first_nodes(jobs) == {"wide": (1.0, (0,)), "b": (1.0, (1,)), "c": (601.0, (0,))}
+
+    def test_a_job_without_cpus_gets_those_of_its_gpus(self) -> None:
+        jobs = [job("plain", 1.0, 2, 600.0, 600.0), job("b", 1.0, 1, 600.0, 600.0, cpus=17)]
+        assert self.first_nodes(jobs)["b"] == (1.0, (1,))
+        assert self.first_nodes(jobs, def_cpu_per_gpu=7)["b"] == (1.0, (0,))
+        granted = {
+            row.job: (row.cpus, round(row.memory, 6)) for row in self.result(jobs, def_cpu_per_gpu=7).host_records
+        }
+        assert granted == {"plain": (7, round(32 * 1.073741824, 6)), "b": (17, round(32 * 1.073741824, 6))}
+
+    def test_memory_limits_jobs_if_slurm_counts_it(self) -> None:
+        """`a` needs 96 GiB of the 128 GiB of node 0."""
+        jobs = [job("a", 1.0, 1, 600.0, 600.0, cpus=1, memory=96 * 1.073741824), job("b", 1.0, 2, 60.0, 60.0)]
+        memory = {"select_type_parameters": "CR_Core_Memory", "def_mem_per_gpu": 20480}
+        assert self.first_nodes(jobs)["b"] == (1.0, (0,))
+        assert self.first_nodes(jobs, **memory)["b"] == (1.0, (1,))
+        assert self.first_nodes(jobs, **{**memory, "def_mem_per_gpu": 16384})["b"] == (1.0, (0,))
+
+    def test_without_a_default_a_job_gets_all_memory(self) -> None:
+        jobs = [job("a", 1.0, 1, 600.0, 600.0), job("b", 1.0, 1, 600.0, 600.0), job("c", 1.0, 1, 60.0, 60.0)]
+        first = self.first_nodes(jobs, select_type_parameters="CR_Core_Memory")
+        assert first == {"a": (1.0, (0,)), "b": (1.0, (1,)), "c": (601.0, (0,))}
+
+
 class TestPriorities:
     JOBS = (job("busy", 0.0, 8, 100.0, 120.0), job("small", 5.0, 1, 600.0, 600.0), job("large", 6.0, 8, 60.0, 60.0))
 
@@ -193,6 +240,46 @@ class TestTiers:
         ]  # fmt: skip
         assert starts(jobs)["early"] == 100.0
         assert starts(jobs, Slurm(priority_tier={"high": 10}))["late"] == 100.0
+
+
+class TestPreemption:
+    POLICY: ClassVar = {"priority_tier": {"high": 10}, "preempt_type": "preempt/partition_prio"}
+    JOBS = (
+        job("a", 0.0, 4, 600.0, 600.0, queue="low"), job("b", 0.0, 4, 300.0, 300.0, queue="low"),
+        job("urgent", 50.0, 4, 100.0, 120.0, queue="high"), job("late", 60.0, 4, 60.0, 60.0, queue="low"),
+    )  # fmt: skip
+
+    def test_a_job_of_a_higher_tier_takes_the_first_node(self) -> None:
+        """`urgent` preempts `a` on node 0 at 50 s, and leaves it at 150 s.
+
+        `a` may start again 121 s after 50 s, at 171 s. So `late` gets node 0 at 150 s, and `a` follows at 210 s. It
+        has 550 s of its 600 s left. (`engine.restart_delay` is 0.)
+        """
+        assert starts([*self.JOBS], Slurm(), restart_delay=0.0)["urgent"] == 300.0
+        policy = Slurm(**self.POLICY)
+        moved = [replace(job, submit_time=job.submit_time + ZERO) for job in self.JOBS]
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True, restart_delay=0.0)
+        result = simulate(Workload(tuple(moved)), {}, Cluster((4, 4)), policy, settings=settings)
+        records = [(row.time - ZERO, row.job, row.nodes) for row in result.allocation_records]
+        assert (50.0, "urgent", (0,)) in records
+        assert (50.0, "a", ()) in records
+        assert (150.0, "late", (0,)) in records
+        assert (210.0, "a", (0,)) in records
+        ends = {row.job: row.completion_time - ZERO for row in result.job_records}
+        assert ends == {"urgent": 150.0, "b": 300.0, "late": 210.0, "a": 760.0}
+
+    def test_a_requeued_job_waits_two_minutes(self) -> None:
+        """Node 0 is idle from 150 to 171 s, and `a` keeps its place ahead of `after`."""
+        jobs = [*self.JOBS[:3], job("after", 160.0, 8, 60.0, 60.0, queue="low")]
+        assert starts(jobs, Slurm(**self.POLICY), restart_delay=0.0)["after"] == 721.0
+
+    def test_an_exempt_job_is_not_preempted(self) -> None:
+        policy = Slurm(**self.POLICY, preempt_exempt_time=3600)
+        assert starts([*self.JOBS], policy, restart_delay=0.0)["urgent"] == 300.0
+
+    def test_the_traits_tell_whether_jobs_lose_their_gpus(self) -> None:
+        assert Slurm().traits.never_preempts
+        assert not Slurm(**self.POLICY).traits.never_preempts
 
 
 class TestLimits:

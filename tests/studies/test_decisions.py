@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.policies.slurm import backfill, selection, will_run
+from polluxsim.policies.slurm import backfill, priority, selection, will_run
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.policies.slurm.values import Node
+from polluxsim.policies.slurm.values import Node, PendingJob
+from polluxsim.studies.decisions import record as record_module
+from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
+from polluxsim.studies.decisions.changes_of_nodes import ChangesOfNodes
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
 from polluxsim.studies.decisions.orders import COMPLETING, SEEN, UNSEEN, moment_of, views_of
@@ -84,6 +87,19 @@ class TestRecord:
         assert read_run(backfilled).zero is None
         backfilled.with_suffix(".json").write_text('{"t0": 1000.75}')
         assert read_run(backfilled).zero == 1000.75
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ('{"reservations": [{"name": "m", "nodes": "n1", "created": 1, "start": "x", "end": 9}]}', "start of {"),
+            ('{"drains": [{"nodes": "n[1-", "start": 1}]}', "must be names of nodes, like n[1-2]"),
+        ],
+    )
+    def test_a_wrong_reservation_or_drain_is_named(self, backfilled: Path, content: str, message: str) -> None:
+        backfilled.with_suffix(".json").write_text(content)
+        with pytest.raises(InvalidInputError) as error:
+            read_run(backfilled)
+        assert message in str(error.value)
 
     def test_gpus_of_a_node_are_the_largest_use(self) -> None:
         # The second job starts in the second in which the first one ends.
@@ -429,27 +445,74 @@ def test_the_fit_finds_how_the_runs_were_made(fits: dict[str, Fit]) -> None:
 
 HERE = Path(__file__).parent / "slurm_runs"
 
-FEATURES: dict[str, tuple[int, dict[str, str]]] = {
-    "each-second": (47, {}),
-    "default": (36, {}),
-    "types": (35, {"weights": "n[1-2]:10"}),
-    "tiers": (39, {"tiers": "high:10"}),
+
+class Feature(NamedTuple):
+    """A run of a real Slurm beside this file: its decisions, and what its record does not state."""
+
+    decisions: int
+    settings: dict[str, str]
+    parameters: Parameters = Parameters()
+
+    def fit(self, run: str) -> Fit:
+        return fitted(read_run(HERE / f"{run}.csv"), self.settings, self.parameters, frozenset())
+
+
+WITH_MEMORY = Parameters(select_type_parameters="CR_Core_Memory", def_cpu_per_gpu=8, def_mem_per_gpu=32_000)
+
+FEATURES = {
+    "each-second": Feature(47, {}),
+    "default": Feature(36, {}),
+    "types": Feature(35, {"weights": "n[1-2]:10"}),
+    "tiers": Feature(39, {"tiers": "high:10"}),
+    "memory": Feature(42, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
+    "queue": Feature(39, {}),
+    "reservations": Feature(33, {}),
+    "preempt": Feature(52, {"tiers": "high:10"}, Parameters(preempt_type="preempt/partition_prio")),
+    "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
-"""Runs of a real Slurm beside this file: their decisions, and what their records do not state."""
 
 
 @pytest.mark.parametrize("run", FEATURES)
 def test_a_run_with_a_feature_agrees(run: str) -> None:
-    decisions, settings = FEATURES[run]
-    agreed = fitted(read_run(HERE / f"{run}.csv"), settings, Parameters(), frozenset()).agreement
-    assert (agreed.agreeing_decisions, agreed.decisions) == (decisions, decisions)
+    feature = FEATURES[run]
+    agreed = feature.fit(run).agreement
+    assert (agreed.agreeing_decisions, agreed.decisions) == (feature.decisions, feature.decisions)
     assert agreed.agreeing_quiet == agreed.quiet
 
 
-@pytest.mark.parametrize("run", ["types", "tiers"])
-def test_a_run_with_a_feature_does_not_agree_without_its_rule(run: str) -> None:
+@pytest.mark.parametrize("run", ["types", "tiers", "partitions"])
+def test_a_run_with_a_feature_does_not_agree_without_its_settings(run: str) -> None:
     agreed = fitted(read_run(HERE / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
     assert agreed.share < 0.95
+
+
+def in_first_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
+    """Return jobs as if each were submitted to the first of its partitions only."""
+    return [job._replace(partition=job.partition.split(",")[0]) for job in jobs]
+
+
+LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "several partitions": (
+        "partitions",
+        lambda patch: patch.setattr(priority, "in_each_partition", in_first_partition),
+    ),
+    "eligibility": ("queue", lambda patch: patch.setattr(slurm_decider, "taking_part", lambda pending, *_: pending)),
+    "reservations": (
+        "reservations",
+        lambda patch: patch.setattr(ChangesOfNodes, "reservations_at", lambda *_: []),
+    ),
+    "drained nodes": ("reservations", lambda patch: patch.setattr(ChangesOfNodes, "drained_at", lambda *_: 0)),
+    "preemption": ("preempt", lambda patch: patch.setattr(Parameters, "preempts", False)),
+    "requeued jobs": ("preempt", lambda patch: patch.setattr(record_module, "REQUEUE_WAIT", 0)),
+    "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
+}
+
+
+@pytest.mark.parametrize("rule", LEFT_OUT)
+def test_a_run_with_a_feature_needs_its_rule(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    run, leave_out = LEFT_OUT[rule]
+    leave_out(monkeypatch)
+    assert FEATURES[run].fit(run).agreement.share < 0.95
 
 
 def test_the_fit_finds_the_default_parameters() -> None:

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.preemption import candidates, preempting_in_backfill
+from polluxsim.policies.slurm.reservations import opening
+from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
     ClusterState,
+    JobName,
     NodeSet,
     PendingJob,
     Request,
@@ -18,7 +22,7 @@ from polluxsim.policies.slurm.values import (
     node_set,
 )
 from polluxsim.policies.slurm.will_run import Expected, Occupancy, will_run
-from polluxsim.policies.slurm.windows import Windows
+from polluxsim.policies.slurm.windows import Look, Windows
 
 
 class Plan(NamedTuple):
@@ -56,6 +60,7 @@ class _Cycle:
         self._expected: dict[tuple[Request, NodeSet], Expected | None] = {}
         self._tested = Counter[tuple[str, str]]()
         self._result = Cycle()
+        self._started: set[JobName] = set()
         if parameters.bf_running_job_reserve:
             for job in state.running:
                 self._windows.plan(job.nodes, state.now, job.end)
@@ -67,6 +72,8 @@ class _Cycle:
         """
         most_starts = self._parameters.bf_max_job_start
         for job in self._state.pending:
+            if job.name in self._started:
+                continue
             if self._state.limits.stops(job) or self._is_beyond_limits(job):
                 continue
             if self._result.num_tested >= self._parameters.bf_max_job_test:
@@ -103,7 +110,9 @@ class _Cycle:
         nodes_of_job = self._state.nodes_of(job)
         start: int | None = now
         while start is not None:
-            nodes, later = self._windows.look(start, job.limit)
+            nodes, later = self._look(job, start)
+            if start == now and self._preempts(job, nodes & nodes_of_job):
+                return
             expected = self._expect(job.request, nodes & nodes_of_job)
             if expected is None:
                 start = later
@@ -126,6 +135,31 @@ class _Cycle:
             self._plan(Plan(job, time, expected.held, holds_nodes=self._holds_nodes(job, time)), used)
             return
 
+    def _preempts(self, job: PendingJob, allowed: NodeSet) -> bool:
+        """Start a job that finds its nodes busy by preemption if it can, and return whether it does."""
+        if not self._parameters.preempts:
+            return False
+        occupancy = self._occupancy
+        if chosen_nodes(job.request, allowed, occupancy.free, occupancy.nodes) is not None:
+            return False
+        lower = [running for running in candidates(job, self._state, self._parameters) if occupancy.has(running)]
+        taken = preempting_in_backfill(job.request, allowed, occupancy.free, occupancy.nodes, lower, self._parameters)
+        if taken is None:
+            return False
+        for victim in taken.victims:
+            occupancy.end(victim)
+        self._start(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+        return True
+
+    def _look(self, job: PendingJob, start: int) -> Look:
+        """Return what plans and reservations leave to a job from a time on, and the time of the next attempt."""
+        look = self._windows.look(start, job.limit)
+        if not self._state.reservations:
+            return look
+        nodes, later = opening(job, start, look.nodes, self._state.reservations)
+        times = [time for time in (look.later, later) if time is not None]
+        return Look(nodes, min(times, default=None))
+
     def _expect(self, request: Request, allowed: NodeSet) -> Expected | None:
         """Return the answer of `will_run`."""
         if allowed.bit_count() < request.nodes:
@@ -138,8 +172,9 @@ class _Cycle:
     def _start(self, start: Start) -> None:
         """Start a job. Running jobs are not in the map of windows, because `will_run` knows them."""
         self._result.starts.append(start)
+        self._started.add(start.job.name)
         self._state.limits.add(start.job)
-        running = RunningJob.on(start.job.name, start.held, self._state.now + start.job.limit)
+        running = RunningJob.begun(start, self._state.now)
         self._occupancy.start(running)
         self._expected.clear()
         if self._parameters.bf_running_job_reserve:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.preemption import candidates, preempting
+from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.selection import chosen_nodes
-from polluxsim.policies.slurm.values import ClusterState, Start
+from polluxsim.policies.slurm.values import ClusterState, JobName, Start
 
 
 def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) -> list[Start]:
@@ -21,8 +23,9 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
     closed: set[str] = set()
     considered = Counter[str]()
     starts: list[Start] = []
+    started: set[JobName] = set()
     for job in state.pending[: depth or None]:
-        if job.partition in closed:
+        if job.partition in closed or job.name in started:
             continue
         considered[job.partition] += 1
         if parameters.partition_job_depth and considered[job.partition] > parameters.partition_job_depth:
@@ -32,12 +35,25 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
                 closed.add(job.partition)
                 open_nodes &= ~state.nodes_of(job)
             continue
-        held = chosen_nodes(job.request, open_nodes & state.nodes_of(job), free, state.nodes)
+        nodes_of_job = open_nodes & state.nodes_of(job)
+        if state.reservations:
+            nodes_of_job = opening(job, state.now, nodes_of_job, state.reservations).nodes
+        held = chosen_nodes(job.request, nodes_of_job, free, state.nodes)
         if held is not None:
             free.take(held)
             state.limits.add(job)
             starts.append(Start(job, held))
-        elif parameters.reserves(job.priority, state.now - job.eligible):
+            started.add(job.name)
+            continue
+        if parameters.preempts:
+            taken = preempting(
+                job.request, nodes_of_job, free, state.nodes, candidates(job, state, parameters), parameters
+            )
+            if taken is not None:
+                starts.append(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+                # The job starts when its nodes are free, so that it closes its partition meanwhile.
+                break
+        if not job.reservation and parameters.reserves(job.priority, state.now - job.eligible):
             closed.add(job.partition)
             open_nodes &= ~state.nodes_of(job)
     return starts

@@ -10,6 +10,7 @@ from polluxsim.common.written import takes_settings
 
 BACKFILL = "sched/backfill"
 BUILTIN = "sched/builtin"
+WITH_MEMORY = "CR_Core_Memory"
 
 
 @takes_settings("policy")
@@ -17,8 +18,8 @@ BUILTIN = "sched/builtin"
 class Parameters:
     """Parameters of the schedulers. 0 means no limit, as in slurm.conf.
 
-    Source: slurm.conf(5), `SchedulerType`, `SchedulerParameters`, `KillWait` and `OverTimeLimit`; Slurm's
-    "Scheduling Configuration Guide".
+    Source: slurm.conf(5), `SchedulerType`, `SchedulerParameters`, `SelectTypeParameters`, `DefCpuPerGPU`,
+    `DefMemPerGPU`, `KillWait` and `OverTimeLimit`; Slurm's "Scheduling Configuration Guide".
 
     Parameters
     ----------
@@ -50,6 +51,18 @@ class Parameters:
         Time by which the main scheduler gathers submissions and ends [s].
     assoc_limit_stop
         Whether a job that a limit stops closes its partition.
+    select_type_parameters
+        `SelectTypeParameters`: what limits jobs on a node, beside GPUs: CPUs (CR_Core), or CPUs and memory
+        (CR_Core_Memory).
+    def_cpu_per_gpu, def_mem_per_gpu
+        `DefCpuPerGPU` and `DefMemPerGPU`: CPUs and memory [MB] for each GPU of a job that states none.
+    preempt_type
+        `PreemptType`: preempt/none, preempt/partition_prio (by tier) or preempt/qos.
+    preempt_exempt_time
+        `PreemptExemptTime`: time for which a job that started cannot be preempted [s].
+    reorder_count, youngest_first
+        `PreemptParameters`: how often the jobs that may be preempted are sorted again, and whether the job that started
+        last goes first.
     kill_wait
         Time between SIGTERM and SIGKILL at the time limit [s].
     over_time_limit
@@ -75,6 +88,13 @@ class Parameters:
     sched_min_interval: NonNegativeInt = 2
     batch_sched_delay: NonNegativeInt = 3
     assoc_limit_stop: bool = False
+    select_type_parameters: Annotated[str, OneOf("CR_Core", "CR_Core_Memory")] = "CR_Core"
+    def_cpu_per_gpu: NonNegativeInt = 0
+    def_mem_per_gpu: NonNegativeInt = 0
+    preempt_type: Annotated[str, OneOf("preempt/none", "preempt/partition_prio", "preempt/qos")] = "preempt/none"
+    preempt_exempt_time: NonNegativeInt = 0
+    reorder_count: NonNegativeInt = 1
+    youngest_first: bool = False
     kill_wait: NonNegativeInt = 30
     over_time_limit: NonNegativeInt = 0
 
@@ -82,6 +102,16 @@ class Parameters:
     def has_backfill(self) -> bool:
         """Return whether sched/backfill runs beside the main scheduler."""
         return self.scheduler_type == BACKFILL
+
+    @property
+    def preempts(self) -> bool:
+        """Return whether jobs may preempt others."""
+        return self.preempt_type != "preempt/none"
+
+    @property
+    def limits_memory(self) -> bool:
+        """Return whether memory limits jobs."""
+        return self.select_type_parameters == WITH_MEMORY
 
     def floored(self, time: int) -> int:
         """Return a time, rounded down to a multiple of `bf_resolution` [s].

@@ -12,6 +12,7 @@ import numpy as np
 from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
@@ -24,6 +25,7 @@ from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
+from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, UseLimits, whole_second
 from polluxsim.workloads.job import Job
 
@@ -36,11 +38,12 @@ GPU = "gpu"
 @takes_settings("policy")
 @dataclass
 class Slurm(Parameters, Policy):
-    """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres, without preemption.
+    """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres.
 
     A job that allows one GPU type asks for it (`--gres=gpu:TYPE:N`); each job gets nodes of one type. A cycle takes no
-    time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. `Parameters` of the same
-    package states the parameters that are not listed here.
+    time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. A preempted job is
+    requeued, and keeps what its checkpoints keep. `Parameters` of the same package states the parameters that are not
+    listed here.
 
     Parameters
     ----------
@@ -66,7 +69,6 @@ class Slurm(Parameters, Policy):
     Source: SchedMD, slurm.conf(5) and the "Scheduling Configuration Guide"; runs of slurmctld 22.05.
     """
 
-    traits: ClassVar[Traits] = Traits(never_preempts=True, keeps_shapes=True, obeys_limits=True, follows_clock=True)
     # Groups of ends, plans and intervals depend on whole seconds.
     scales_with_time: ClassVar[bool] = False
 
@@ -84,8 +86,14 @@ class Slurm(Parameters, Policy):
     _turns: Turns = field(init=False, repr=False, compare=False)
     _plans: dict[JobId, int] = field(default_factory=dict, init=False, repr=False, compare=False)  # starts [s]
 
+    @property
+    def traits(self) -> Traits:
+        """Return the traits of the policy, which preempts jobs only if `preempt_type` says so."""
+        return Traits(never_preempts=not self.preempts, keeps_shapes=True, obeys_limits=True, follows_clock=True)
+
     def __post_init__(self) -> None:
-        self._jobs = JobsOfView(self.overestimate, self.tasks == GPU, by_number("policy.weight", self.weight))
+        weights = by_number("policy.weight", self.weight)
+        self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
         self._turns = Turns(self)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -113,23 +121,42 @@ class Slurm(Parameters, Policy):
         changes = view.changes
         if changes.jobs_or_nodes or changes.evicted:
             self._turns.note_change()
+        if self._jobs.forget_requeued(whole_second(view.time)):
+            self._turns.note_change()
         self._jobs.take_note(view)
         passes = self._run(view)
         placements: dict[JobId, Placement] = {}
+        now = whole_second(view.time)
         for start in passes.starts:
-            placements[start.job.name] = self._jobs.start(start, whole_second(view.time))
+            for name in start.preempts:
+                self._jobs.requeue(name, now)
+                placements[name] = ()
+            placements[start.job.name] = self._jobs.start(start, now)
         view.limits.take_note(view.jobs, placements, others_keep=True)
         next_run = inf
-        if len(placements) < len(view.waiting):
+        if len(passes.starts) < len(view.waiting):
             next_run = view.round_at(self._turns.next_run(view.time))
+        next_requeued = view.round_at(self._jobs.next_requeued())
         plans = self._plans
         return Decision(
             placements,
             others_keep=True,
-            valid_until=next_run,
+            hosts=self._grants(view, placements),
+            valid_until=min(next_run, next_requeued),
             outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: reasons(view, passes, plans, next_run, jobs),
         )
+
+    def _grants(self, view: ClusterView, placements: Mapping[JobId, Placement]) -> dict[JobId, Host]:
+        """Return the CPUs and memory of running and starting jobs."""
+        if not view.hosts:
+            return {}
+        placed = []
+        for job in view.jobs:
+            placement = placements.get(job.job_id, job.placement)
+            if placement:
+                placed.append((job, placement))
+        return HostsOfView(view, self).grants(placed)
 
     def _run(self, view: ClusterView) -> Passes:
         """Let the schedulers run that are due, the main scheduler first."""
@@ -142,7 +169,8 @@ class Slurm(Parameters, Policy):
         state = self._jobs.state(view, UseLimits(view))
         if self.priority_tier:
             partitions = {}
-            for name in {job.partition for job in state.pending}:
+            names = {job.partition for job in state.pending} | {job.partition for job in state.running}
+            for name in names:
                 partitions[name] = Partition(state.up, self.priority_tier.get(name, 1))
             state = replace(state, partitions=partitions)
         state = replace(state, pending=self._in_order(state))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from polluxsim.policies.slurm.job_partitions import in_each_partition
 from polluxsim.policies.slurm.values import Node, Partition, PendingJob, Request
 
 
 def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, Partition]) -> list[PendingJob]:
-    """Return jobs in the order of the queue: by the tier of the partition, then by priority, high first.
+    """Return jobs in the order of the queue: jobs in a reservation first, then by tier and by priority.
 
-    Equal jobs keep their order, which is that of their ids. (Source: slurm.conf(5), `PriorityTier`.)
+    Equal jobs keep their order, which is that of their ids. (Specification, "The queue"; slurm.conf(5),
+    `PriorityTier`.)
     """
 
-    def key(job: PendingJob) -> tuple[int, float]:
+    def key(job: PendingJob) -> tuple[bool, int, float]:
         tier = partitions[job.partition].tier if partitions else 1
-        return -tier, -job.priority
+        return not job.reservation, -tier, -job.priority
 
-    return sorted(jobs, key=key)
+    return sorted(in_each_partition(jobs), key=key)
 
 
 def job_size(request: Request, nodes: Sequence[Node], *, favours_small: bool = False) -> float:

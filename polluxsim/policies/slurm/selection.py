@@ -17,12 +17,16 @@ def chosen_nodes(request: Request, allowed: NodeSet, free: FreeNodes, nodes: Seq
         return _for_tasks(request, request.task, allowed, free, nodes)
     allocated: list[Held] = []
     for part in request.parts:
-        fitting = [node for node in numbers_of(allowed) if _fits(part, node, free)]
+        fitting = [node for node in numbers_of(allowed) if _fits(part, node, free, nodes)]
+        if request.exclusive:
+            fitting = [node for node in fitting if is_idle(node, free, nodes)]
         if len(fitting) < part.nodes:
             return None
         offers = _cpus_on_offer(request, part, fitting, free)
         for node in best_nodes(part.nodes, fitting, offers, nodes):
-            allocated.append(Held(node, part.gpus, part.cpus))
+            # An exclusive job gets all CPUs, so that no other job fits beside it. (Measured.)
+            cpus = nodes[node].cpus if request.exclusive else part.cpus
+            allocated.append(Held(node, part.gpus, cpus, part.memory_on(nodes[node])))
             allowed &= ~(1 << node)
     return tuple(allocated)
 
@@ -50,9 +54,16 @@ def suitable(request: Request, allowed: NodeSet, nodes: Sequence[Node]) -> NodeS
     return allowed
 
 
-def _fits(part: Part, node: int, free: FreeNodes) -> bool:
-    """Return whether a node has the free GPUs, and a free CPU for each task."""
-    return free.gpus[node] >= part.gpus and free.cpus[node] >= part.cpus
+def _fits(part: Part, node: int, free: FreeNodes, nodes: Sequence[Node]) -> bool:
+    """Return whether a node has the free GPUs, CPUs and memory."""
+    if free.gpus[node] < part.gpus or free.cpus[node] < part.cpus:
+        return False
+    return free.memory[node] >= part.memory_on(nodes[node])
+
+
+def is_idle(node: int, free: FreeNodes, nodes: Sequence[Node]) -> bool:
+    """Return whether no job is on a node: each job has a CPU."""
+    return free.cpus[node] == nodes[node].cpus
 
 
 def _cpus_on_offer(request: Request, part: Part, fitting: Sequence[int], free: FreeNodes) -> dict[int, int]:
@@ -137,6 +148,9 @@ def _for_tasks(
         room = free.gpus[node] // task.gpus if task.gpus else request.num_tasks
         if task.cpus:
             room = min(room, free.cpus[node] // task.cpus)
+        memory = task.memory_on(nodes[node])
+        if memory:
+            room = min(room, free.memory[node] // memory)
         if room > 0:
             rooms[node] = room
     if sum(rooms.values()) < request.num_tasks:
@@ -150,7 +164,8 @@ def _for_tasks(
         for node in run:
             count = min(rooms[node], missing)
             if count:
-                allocated.append(Held(node, count * task.gpus, count * task.cpus))
+                memory = task.memory_on(nodes[node])
+                allocated.append(Held(node, count * task.gpus, count * task.cpus, count * memory))
             missing -= count
     return tuple(sorted(allocated))
 

@@ -15,6 +15,9 @@ NodeSet: TypeAlias = int
 
 JobName: TypeAlias = str
 
+MUCH_MEMORY = 10**12  # memory of a node if memory does not limit jobs [MB]
+ALL_MEMORY = -1  # memory of a job that needs all memory of its nodes
+
 
 class Node(NamedTuple):
     """A node as slurm.conf and gres.conf state it."""
@@ -24,6 +27,7 @@ class Node(NamedTuple):
     weight: int = 1  # `Weight`: nodes with a lower weight are allocated first
     gpu_type: str = ""  # type in `Gres=gpu:TYPE:N`; empty without a type
     features: frozenset[str] = frozenset()  # `Feature`
+    memory: int = MUCH_MEMORY  # `RealMemory` [MB]
 
 
 class Part(NamedTuple):
@@ -32,6 +36,11 @@ class Part(NamedTuple):
     nodes: int
     gpus: int  # GPUs on each of these nodes
     cpus: int  # CPUs on each of these nodes
+    memory: int = 0  # on each of these nodes [MB]; ALL_MEMORY for all of it
+
+    def memory_on(self, node: Node) -> int:
+        """Return the memory that the job needs on a node [MB]."""
+        return node.memory if self.memory == ALL_MEMORY else self.memory
 
 
 class Request(NamedTuple):
@@ -49,6 +58,7 @@ class Request(NamedTuple):
     gpu_type: str = ""  # type in `--gres=gpu:TYPE:N`; empty for all types
     features: frozenset[str] = frozenset()  # `--constraint`: the node needs all of them
     alternatives: tuple[Request, ...] = ()
+    exclusive: bool = False  # `--exclusive`: no other job may be on its nodes
 
     @property
     def gpus(self) -> int:
@@ -82,6 +92,7 @@ class Held(NamedTuple):
     node: int
     gpus: int
     cpus: int
+    memory: int = 0  # [MB]
 
 
 Allocated: TypeAlias = tuple[Held, ...]
@@ -97,6 +108,9 @@ class PendingJob(NamedTuple):
     eligible: int = 0  # time since which the job may start [s]
     user: str = ""
     partition: str = ""
+    reservation: str = ""  # `--reservation`; empty for none
+    qos: str = ""
+    account: str = ""
 
 
 class RunningJob(NamedTuple):
@@ -106,11 +120,23 @@ class RunningJob(NamedTuple):
     held: Allocated
     end: int  # start + limit [s], not the true end
     nodes: NodeSet  # of `held`
+    # What preemption and limits depend on.
+    start: int = 0  # [s]
+    partition: str = ""
+    qos: str = ""
+    priority: float = 0.0
 
     @classmethod
     def on(cls, name: JobName, held: Allocated, end: int) -> RunningJob:
         """Return a running job."""
         return cls(name, held, end, node_set(on_node.node for on_node in held))
+
+    @classmethod
+    def begun(cls, start: Start, now: int) -> RunningJob:
+        """Return a job that starts now [s]."""
+        job = start.job
+        running = cls.on(job.name, start.held, now + job.limit)
+        return running._replace(start=now, partition=job.partition, qos=job.qos, priority=job.priority)
 
 
 class Partition(NamedTuple):
@@ -118,6 +144,15 @@ class Partition(NamedTuple):
 
     nodes: NodeSet
     tier: int = 1  # `PriorityTier`
+
+
+class Reservation(NamedTuple):
+    """A reservation of whole nodes."""
+
+    name: str
+    nodes: NodeSet
+    start: int  # [s]
+    end: int  # [s]
 
 
 class Limits(Protocol):
@@ -149,32 +184,36 @@ class Start(NamedTuple):
 
     job: PendingJob
     held: Allocated
+    preempts: tuple[JobName, ...] = ()  # running jobs that lose their nodes for it
 
 
 class FreeNodes:
-    """The free GPUs and CPUs of each node."""
+    """The free GPUs, CPUs and memory [MB] of each node."""
 
-    __slots__ = ("cpus", "gpus")
+    __slots__ = ("cpus", "gpus", "memory")
 
-    def __init__(self, gpus: Sequence[int], cpus: Sequence[int]) -> None:
+    def __init__(self, gpus: Sequence[int], cpus: Sequence[int], memory: Sequence[int] | None = None) -> None:
         self.gpus = list(gpus)
         self.cpus = list(cpus)
+        self.memory = [MUCH_MEMORY] * len(self.gpus) if memory is None else list(memory)
 
     def copy(self) -> FreeNodes:
         """Return a copy."""
-        return FreeNodes(self.gpus, self.cpus)
+        return FreeNodes(self.gpus, self.cpus, self.memory)
 
     def take(self, allocated: Allocated) -> None:
         """Take what a job holds."""
-        for node, gpus, cpus in allocated:
+        for node, gpus, cpus, memory in allocated:
             self.gpus[node] -= gpus
             self.cpus[node] -= cpus
+            self.memory[node] -= memory
 
     def give_back(self, allocated: Allocated) -> None:
         """Give back what a job holds."""
-        for node, gpus, cpus in allocated:
+        for node, gpus, cpus, memory in allocated:
             self.gpus[node] += gpus
             self.cpus[node] += cpus
+            self.memory[node] += memory
 
 
 @dataclass(frozen=True)
@@ -186,9 +225,11 @@ class ClusterState:
     running: Sequence[RunningJob]
     pending: Sequence[PendingJob]  # in the order of the queue
     completing: NodeSet = 0  # nodes on which a job ended whose epilog has not ended
-    down: NodeSet = 0
+    down: NodeSet = 0  # nodes that are down, or drain: they accept no job
     partitions: Mapping[str, Partition] = field(default_factory=dict)  # by name; empty for one partition of all nodes
     limits: Limits = NO_LIMITS
+    reservations: Sequence[Reservation] = ()
+    preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # for each QOS, those that it may preempt
 
     @property
     def up(self) -> NodeSet:
@@ -201,9 +242,17 @@ class ClusterState:
             return self.up
         return self.partitions[job.partition].nodes & self.up
 
+    def tier_of(self, partition: str) -> int:
+        """Return the `PriorityTier` of a partition."""
+        return self.partitions[partition].tier if partition in self.partitions else 1
+
     def free(self) -> FreeNodes:
         """Return what no running job holds."""
-        free = FreeNodes([node.gpus for node in self.nodes], [node.cpus for node in self.nodes])
+        free = FreeNodes(
+            [node.gpus for node in self.nodes],
+            [node.cpus for node in self.nodes],
+            [node.memory for node in self.nodes],
+        )
         for job in self.running:
             free.take(job.held)
         return free
@@ -213,9 +262,9 @@ class ClusterState:
         if not starts:
             return self
         names = {start.job.name for start in starts}
-        running = list(self.running)
-        for start in starts:
-            running.append(RunningJob.on(start.job.name, start.held, self.now + start.job.limit))
+        preempted = {name for start in starts for name in start.preempts}
+        running = [job for job in self.running if job.name not in preempted]
+        running += [RunningJob.begun(start, self.now) for start in starts]
         pending = [job for job in self.pending if job.name not in names]
         return replace(self, running=running, pending=pending)
 

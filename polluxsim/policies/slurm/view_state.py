@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from polluxsim.common.instants import ROUNDING
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.slurm.consumption import Needs, needs
+from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
+from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import (
-    Allocated,
+    MUCH_MEMORY,
     ClusterState,
     Held,
     Node,
@@ -22,9 +25,9 @@ from polluxsim.policies.slurm.values import (
     RunningJob,
     Start,
 )
+from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
 
-CPUS_PER_GPU = 16  # of a node; only ties between nodes depend on it
 HIGHEST_PRIORITY = 4_294_901_759  # of the first job under priority/basic; each later one gets 1 less
 
 
@@ -39,25 +42,35 @@ class JobsOfView:
 
     Parameters
     ----------
+    parameters
+        Parameters of slurm.conf.
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
     tasks_by_gpu
         Whether a job has a task for each GPU of a node (--ntasks-per-node), or one on each node.
     """
 
+    parameters: Parameters
     overestimate: float
     tasks_by_gpu: bool
     weights: Mapping[int, int] = field(default_factory=dict)  # `Weight` of nodes by number; 1 for other nodes
     _ends: dict[JobId, int] = field(default_factory=dict)  # expected ends of running jobs [s]
     _pending: dict[JobId, PendingJob] = field(default_factory=dict)
     _num_submitted: int = 0
+    # Running jobs as they waited, and the times since which they run [s].
+    _begun: dict[JobId, PendingJob] = field(default_factory=dict)
+    _starts: dict[JobId, int] = field(default_factory=dict)
+    _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
 
     def take_note(self, view: ClusterView) -> None:
         """Forget jobs that ended, were evicted or were altered, and note jobs that ran before the policy saw them."""
         changes = view.changes
         for job_id in chain(changes.ended, changes.evicted, changes.altered):
             self._ends.pop(job_id, None)
+            self._starts.pop(job_id, None)
+            self._begun.pop(job_id, None)
             self._pending.pop(job_id, None)
+            self._requeued_until.pop(job_id, None)
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
                 ran = job.attained_service / job.num_replicas
@@ -68,37 +81,70 @@ class JobsOfView:
         """Note a job that starts, and return its placement."""
         name = start.job.name
         self._ends[name] = now + start.job.limit
-        self._pending.pop(name)
+        self._starts[name] = now
+        self._begun[name] = self._pending.pop(name)
         return tuple((held.node, held.gpus) for held in sorted(start.held))
+
+    def requeue(self, name: JobId, now: int) -> None:
+        """Note a job that is preempted. It keeps its place in the queue, and waits before it may start again."""
+        self._ends.pop(name)
+        self._requeued_until[name] = now + REQUEUE_WAIT
+        if name in self._begun:
+            self._pending[name] = self._begun.pop(name)._replace(eligible=now + REQUEUE_WAIT)
+
+    def next_requeued(self) -> float:
+        """Return when a preempted job may start again [s]; ∞ if none waits for that."""
+        return min(self._requeued_until.values(), default=inf)
+
+    def forget_requeued(self, now: int) -> bool:
+        """Forget the preempted jobs that may start again now, and return whether there are some."""
+        eligible = [name for name, time in self._requeued_until.items() if time <= now]
+        for name in eligible:
+            del self._requeued_until[name]
+        return bool(eligible)
 
     def state(self, view: ClusterView, limits: UseLimits) -> ClusterState:
         """Return the cluster as plain values, with the pending jobs in order of submission."""
-        nodes = [self._node(view, number) for number in range(len(view.gpus_per_node))]
+        hosts = HostsOfView(view, self.parameters)
+        nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
-            running.append(RunningJob.on(job.job_id, self._held(job.placement), self._ends[job.job_id]))
-        pending = [self._pending_job(view, job) for job in view.waiting]
-        return ClusterState(whole_second(view.time), nodes, running, pending, limits=limits)
+            held = []
+            for node, gpus in job.placement:
+                needed = self._needs(hosts, job, gpus)
+                part = Part(1, gpus, needed.cpus, needed.memory)
+                held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
+            runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
+            start = self._starts.get(job.job_id, 0)
+            running.append(runs._replace(start=start, partition=job.queue or "", qos=job.qos or ""))
+        now = whole_second(view.time)
+        pending = []
+        for job in view.waiting:
+            if job.job_id not in self._requeued_until:
+                pending.append(self._pending_job(view, hosts, job))
+        return ClusterState(now, nodes, running, pending, limits=limits)
 
-    def _node(self, view: ClusterView, number: int) -> Node:
+    def _node(self, view: ClusterView, hosts: HostsOfView, number: int) -> Node:
         """Return a node as a plain value."""
-        gpus = view.gpus_per_node[number]
         gpu_type = view.node_types[number].name if view.node_types else ""
-        return Node(gpus, CPUS_PER_GPU * gpus, self.weights.get(number, 1), gpu_type)
+        memory = hosts.memory(number) if view.hosts and self.parameters.limits_memory else MUCH_MEMORY
+        weight = self.weights.get(number, 1)
+        return Node(view.gpus_per_node[number], hosts.cpus(number), weight, gpu_type, memory=memory)
 
-    def _pending_job(self, view: ClusterView, job: JobView) -> PendingJob:
+    def _pending_job(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> PendingJob:
         """Return a waiting job as a plain value."""
         pending = self._pending.get(job.job_id)
         if pending is None:
             self._num_submitted += 1
             pending = PendingJob(
                 name=job.job_id,
-                request=self._request(view, job),
+                request=self._request(view, hosts, job),
                 limit=self._limit(view, job),
                 priority=float(HIGHEST_PRIORITY - self._num_submitted),
                 eligible=floor(job.submit_time),
                 user=job.user or "",
                 partition=job.queue or "",
+                qos=job.qos or "",
             )
             self._pending[job.job_id] = pending
         return pending
@@ -110,7 +156,7 @@ class JobsOfView:
             limit = self.overestimate * (view.delay_of(job) + _time_left(view, job))
         return max(ceil(limit / 60 - ROUNDING), 1) * 60
 
-    def _request(self, view: ClusterView, job: JobView) -> Request:
+    def _request(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> Request:
         """Return what a job asks of nodes.
 
         A job may ask for one GPU type. A job that allows several types gets nodes of one of them, because a job of the
@@ -118,33 +164,31 @@ class JobsOfView:
         """
         names = usable_types(view, job)
         shapes = [view.shape_of(job, name) for name in names]
+        requests = [self._of_shape(hosts, job, shape) for shape in shapes]
         if len(view.types) == 1:
-            return self._of_shape(shapes[0])
+            return requests[0]
         is_on_one_node = all(len(shape.parts) == 1 for shape in shapes)
         if is_on_one_node and len(set(shapes)) == 1 and len(names) == len(view.types):
-            return self._of_shape(shapes[0])
-        requests = []
-        for name, shape in zip(names, shapes, strict=True):
-            requests.append(self._of_shape(shape)._replace(gpu_type=name))
+            return requests[0]
+        requests = [request._replace(gpu_type=name) for name, request in zip(names, requests, strict=True)]
         return requests[0] if len(requests) == 1 else Request(alternatives=tuple(requests))
 
-    def _of_shape(self, shape: Shape) -> Request:
+    def _of_shape(self, hosts: HostsOfView, job: JobView, shape: Shape) -> Request:
         """Return what a job of a shape asks of nodes."""
         if not shape.parts:
-            task = Part(1, shape.gpus_per_task, 1)
+            needed = self._needs(hosts, job, shape.gpus_per_task)
+            task = Part(1, shape.gpus_per_task, needed.cpus, needed.memory)
             return Request(num_tasks=shape.gpus // shape.gpus_per_task, task=task)
         parts = []
         for gpus in dict.fromkeys(shape.parts):
-            parts.append(Part(shape.parts.count(gpus), gpus, self._cpus(gpus)))
+            needed = self._needs(hosts, job, gpus)
+            parts.append(Part(shape.parts.count(gpus), gpus, needed.cpus, needed.memory))
         return Request(tuple(parts), states_tasks=self.tasks_by_gpu)
 
-    def _held(self, placement: Placement) -> Allocated:
-        """Return what a job holds."""
-        return tuple(Held(node, gpus, self._cpus(gpus)) for node, gpus in placement)
-
-    def _cpus(self, gpus: int) -> int:
-        """Return the CPUs of a job on a node: one for each task."""
-        return gpus if self.tasks_by_gpu else 1
+    def _needs(self, hosts: HostsOfView, job: JobView, gpus: int) -> Needs:
+        """Return the CPUs and memory of a job on a node, with one task for each GPU or one in all."""
+        num_tasks = gpus if self.tasks_by_gpu else 1
+        return needs(gpus, num_tasks, hosts.stated(job, gpus), self.parameters)
 
 
 def usable_types(view: ClusterView, job: JobView) -> list[str]:

@@ -39,6 +39,15 @@ class Occupancy:
         self.free.take(job.held)
         insort(self.by_end, job, key=lambda running: running.end)
 
+    def has(self, job: RunningJob) -> bool:
+        """Return whether a job runs."""
+        return job in self.by_end
+
+    def end(self, job: RunningJob) -> None:
+        """Give back what a job that ends holds."""
+        self.free.give_back(job.held)
+        self.by_end.remove(job)
+
 
 def will_run(
     request: Request, allowed: NodeSet, occupancy: Occupancy, now: int, parameters: Parameters

@@ -81,7 +81,7 @@ class PolicyDecider:
     def _asked(self, moment: Moment) -> tuple[Simulation, Decision]:
         """Return a run that begins at a moment, and the first decision of the policy in it."""
         policy = self._make()
-        nodes_of = dict(moment.started)
+        nodes_of = {start.job: start.nodes for start in moment.started}
         jobs = []
         for job in moment.running:
             placement = tuple(zip(nodes_of.get(job.name, job.nodes), job.gpus_by_node, strict=True))

@@ -13,13 +13,26 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among, invalid_s
 from polluxsim.common.tables import read_number
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.parameters import BACKFILL, BUILTIN, Parameters
-from polluxsim.policies.slurm.values import Node
+from polluxsim.policies.slurm.values import MUCH_MEMORY, Node, NodeSet, node_set
 from polluxsim.policies.slurm.will_run import EDGE
 from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.record import Record
 from polluxsim.studies.decisions.slurm import FITTED_ORDERS, ORDERS, TASKS, Installation, SlurmDecider
 
-SETTINGS = ("nodes", "gpus", "cpus", "types", "weights", "tiers", "scheduler", "order", "tasks", "t0")
+SETTINGS = (
+    "nodes",
+    "gpus",
+    "cpus",
+    "memory",
+    "types",
+    "weights",
+    "tiers",
+    "partitions",
+    "scheduler",
+    "order",
+    "tasks",
+    "t0",
+)
 """What a user may state about an installation."""
 
 CPUS_PER_GPU = 16  # of a node, if nothing is stated
@@ -82,11 +95,15 @@ def nodes_of(record: Record, settings: Mapping[str, str]) -> tuple[Record, tuple
         raise invalid_setting("gpus", gpus, f"at least {record.gpus_per_node}, which jobs hold on one node")
     cpus = _whole("cpus", settings) if "cpus" in settings else CPUS_PER_GPU * gpus
     values.append(Value("cpus", f"{cpus} on each node", "given" if "cpus" in settings else "assumed"))
+    memory = MUCH_MEMORY
+    if "memory" in settings:
+        memory = _whole("memory", settings)
+        values.append(Value("memory", f"{memory} MB on each node", "given"))
     types = _types(record, settings, values)
     weights = _weights(record, settings, values)
     nodes = []
     for number, _ in enumerate(record.node_names):
-        nodes.append(Node(gpus, cpus, weights.get(number, 1), types.get(number, "")))
+        nodes.append(Node(gpus, cpus, weights.get(number, 1), types.get(number, ""), memory=memory))
     return record, tuple(nodes), values
 
 
@@ -125,15 +142,33 @@ def _tiers(settings: Mapping[str, str], values: list[Value]) -> dict[str, int]:
     return {name: _number("tiers", text, settings["tiers"], example) for name, text in pairs}
 
 
+def _partitions(record: Record, settings: Mapping[str, str], values: list[Value]) -> dict[str, NodeSet]:
+    """Return the stated nodes of partitions by name."""
+    if "partitions" not in settings:
+        return {}
+    text = settings["partitions"]
+    values.append(Value("partitions", text, "given"))
+    partitions: dict[str, NodeSet] = {}
+    for name, nodes in _pairs("partitions", text, "gpu:n[1-4],short:n[5-6]"):
+        partitions[name] = partitions.get(name, 0) | node_set(_numbers("partitions", nodes, record))
+    return partitions
+
+
+def _numbers(setting: str, text: str, record: Record) -> list[int]:
+    """Return the numbers of nodes that a setting names, like n[1-4]."""
+    numbers = {name: number for number, name in enumerate(record.node_names)}
+    names = expanded(text) or [text]
+    for name in names:
+        if name not in numbers:
+            raise InvalidConfigError(f"{setting} names node {name!r}, {allowed_among(name, record.node_names)}")
+    return [numbers[name] for name in names]
+
+
 def _by_node(setting: str, text: str, record: Record, example: str) -> dict[int, str]:
     """Return values of nodes by number."""
-    numbers = {name: number for number, name in enumerate(record.node_names)}
-    by_node = {}
+    by_node: dict[int, str] = {}
     for names, value in _pairs(setting, text, example):
-        for name in expanded(names) or [names]:
-            if name not in numbers:
-                raise InvalidConfigError(f"{setting} names node {name!r}, {allowed_among(name, record.node_names)}")
-            by_node[numbers[name]] = value
+        by_node |= dict.fromkeys(_numbers(setting, names, record), value)
     return by_node
 
 
@@ -210,7 +245,15 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
     zero = _zero(record, settings)
     choices = list(_choices(settings, parameters, stated))
     known_zero = 0 if zero is None else round(zero + record.fraction)
-    first = Installation(nodes, parameters, zero=known_zero, tiers=_tiers(settings, values))
+    first = Installation(
+        nodes,
+        parameters,
+        zero=known_zero,
+        tiers=_tiers(settings, values),
+        partitions=_partitions(record, settings, values),
+        node_names=tuple(record.node_names),
+        changes=record.changes,
+    )
     tried = []
     for choice in choices:
         tried.append(replace(first, parameters=choice.parameters, order=choice.order, tasks=choice.tasks))

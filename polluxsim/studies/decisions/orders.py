@@ -81,7 +81,7 @@ def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset(
     states = {job.name: state for job, state in zip(second.ended, seen.ends, strict=True)}
     present = [*second.pending, *second.submitted[: seen.num_submitted]]
     names = {start.job for start in first}
-    running = [job for job in second.running if states.get(job.name, UNSEEN) == UNSEEN]
+    running = [job for job in second.running if states.get(job.name, UNSEEN) == UNSEEN and job.name not in names]
     running += [job for job in present if job.name in names]
     completing = [job for job in second.ended if states[job.name] == COMPLETING]
     pending = [job for job in present if job.name not in names]

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import floor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.node_shapes import evenly
 from polluxsim.logs.site.hostlist import expanded
+from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
+from polluxsim.studies.decisions.asked import ROUNDING, Asked, in_seconds, read_asked
+from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes, changes_in
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
 """Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
-
-ROUNDING = 0.01  # largest difference between the fractions of times that are whole seconds on another clock [s]
+PREEMPTED = "PREEMPTED"  # state of a job that ended because another one preempted it
 
 
 class RecordedJob(NamedTuple):
@@ -38,11 +40,31 @@ class RecordedJob(NamedTuple):
     partition: str = ""
     gpu_type: str = ""  # type that the job asked for; empty for all types
     priority: float | None = None  # as the record states it
+    asked: Asked = Asked()
+    is_preempted: bool = False  # whether the job ended because another one preempted it
 
     @property
     def gpus_by_node(self) -> tuple[int, ...]:
         """Return the GPUs on each node, as evenly as possible."""
         return evenly(self.gpus, len(self.nodes))
+
+    @property
+    def earliest(self) -> int:
+        """Return the time from which the job may start [s]. A requeued job waits."""
+        asked = self.asked
+        if asked.first_submitted is not None:
+            return self.submitted + REQUEUE_WAIT
+        return self.submitted if asked.begin is None else max(int(asked.begin), self.submitted)
+
+    @property
+    def queued(self) -> int:
+        """Return the time by which priority/basic orders the job [s].
+
+        A held job gets its priority when it is released, and a requeued job keeps its first one. (Measured.)
+        """
+        if self.asked.first_submitted is not None:
+            return int(self.asked.first_submitted)
+        return self.earliest if self.asked.is_held else self.submitted
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,7 @@ class Record:
     fraction: float = 0.0
     zero: float | None = None  # epoch time of the zero of the record [s]; None if unknown
     compares_nodes: bool = True  # whether the record names the nodes of jobs
+    changes: ChangesOfNodes = NO_CHANGES  # reservations, and nodes that were drained
 
     @property
     def gpus_per_node(self) -> int:
@@ -78,16 +101,21 @@ class RawJob(NamedTuple):
     gpu_type: str = ""
     priority: float | None = None
     num_nodes: int = 1  # if the nodes are unknown
+    asked: Asked = Asked()
+    is_preempted: bool = False
 
 
 def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
-    The columns `user`, `partition` and `gpu_type` are optional.
-    A file of the same name that ends in .json may state `t0`, the epoch time of second 0.
+    The columns `user`, `partition` and `gpu_type`, and those of `asked`, are optional. A file of the same name that
+    ends in .json may state `t0`, the epoch time of second 0, `reservations` and `drains`.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
-    return record_of(path, jobs, _zero_beside(path))
+    beside = _beside(path)
+    zero = beside.get("t0")
+    record = record_of(path, jobs, float(zero) if isinstance(zero, int | float) else None)
+    return replace(record, changes=changes_in(path.with_suffix(".json"), beside, record.fraction))
 
 
 def _raw_job(row: Row) -> RawJob:
@@ -107,6 +135,8 @@ def _raw_job(row: Row) -> RawJob:
         user=_word(row, "user"),
         partition=_word(row, "partition"),
         gpu_type=_word(row, "gpu_type"),
+        asked=read_asked(row),
+        is_preempted=_word(row, "state") == PREEMPTED,
     )
 
 
@@ -115,19 +145,18 @@ def _word(row: Row, column: str) -> str:
     return row.text(column) if row.has(column) else ""
 
 
-def _zero_beside(path: Path) -> float | None:
-    """Return `t0` of the JSON file beside a recorded run; None without such a file."""
+def _beside(path: Path) -> Mapping[str, Any]:
+    """Return the content of the JSON file beside a recorded run; empty without such a file."""
     beside = path.with_suffix(".json")
     if not beside.is_file():
-        return None
+        return {}
     with reading(beside):
         text = beside.read_text(encoding="utf-8")
     try:
         content = json.loads(text)
     except ValueError as error:
         raise InvalidInputError(f"{beside}: not JSON ({error}); correct it, or state t0=SECONDS") from None
-    zero = content.get("t0") if isinstance(content, dict) else None
-    return float(zero) if isinstance(zero, int | float) else None
+    return content if isinstance(content, dict) else {}
 
 
 def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> Record:
@@ -165,6 +194,8 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
                 partition=job.partition,
                 gpu_type=job.gpu_type,
                 priority=job.priority,
+                asked=in_seconds(job.asked, fraction),
+                is_preempted=job.is_preempted,
             )
         )
     return Record(path, recorded, node_names, fraction, zero, compares_nodes)
@@ -235,10 +266,11 @@ def largest_use(jobs: Iterable[RecordedJob]) -> int:
 
 
 class Started(NamedTuple):
-    """A job that a policy, or a record, starts."""
+    """A job that a policy, or a record, starts or preempts."""
 
     job: str
-    nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared
+    nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared, or the job is preempted
+    is_preempted: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,7 +281,7 @@ class Second:
     running: tuple[RecordedJob, ...]  # jobs that started before, and did not end before
     pending: tuple[RecordedJob, ...]  # jobs submitted before, and not started before
     submitted: tuple[RecordedJob, ...]  # in this second, in order
-    ended: tuple[RecordedJob, ...]  # in this second
+    ended: tuple[RecordedJob, ...]  # in this second; preempted jobs are among `started`
     started: frozenset[Started]
     next_jobs: frozenset[str]  # names of the jobs that start one second later
     compares_nodes: bool = True
@@ -284,13 +316,15 @@ def seconds_of(record: Record) -> Iterator[Second]:
     running: dict[str, RecordedJob] = {}
     pending: dict[str, RecordedJob] = {}
     for second in sorted({*submissions, *starts, *ends}):
+        started = {Started(job.name, job.nodes) for job in starts[second]}
+        started |= {Started(job.name, (), is_preempted=True) for job in ends[second] if job.is_preempted}
         yield Second(
             second,
             tuple(running.values()),
             tuple(pending.values()),
             tuple(submissions[second]),
-            tuple(job for job in ends[second] if job.name in running),
-            frozenset(Started(job.name, job.nodes) for job in starts[second]),
+            tuple(job for job in ends[second] if job.name in running and not job.is_preempted),
+            frozenset(started),
             frozenset(job.name for job in starts.get(second + 1, ())),
             record.compares_nodes,
         )

@@ -84,7 +84,7 @@ class _Simulation:
         self._turns = Turns(installation.parameters)
         self._zero = installation.zero
         self._now = now
-        self._coming = sorted(coming, key=lambda job: (job.submitted, job.position), reverse=True)
+        self._coming = sorted(coming, key=lambda job: (job.earliest, job.position), reverse=True)
         self._running = {job.name: _Placed(job, job.nodes) for job in running}
         self._pending: list[RecordedJob] = []
         self._ends: list[tuple[int, str]] = []  # a heap
@@ -107,9 +107,9 @@ class _Simulation:
     def _take_events(self) -> None:
         """Take the ends and the submissions up to now."""
         while self._ends and self._ends[0][0] <= self._now:
-            del self._running[heappop(self._ends)[1]]
+            self._running.pop(heappop(self._ends)[1], None)
             self._turns.note_change()
-        while self._coming and self._coming[-1].submitted <= self._now:
+        while self._coming and self._coming[-1].earliest <= self._now:
             self._pending.append(self._coming.pop())
             self._turns.note_change()
 
@@ -134,7 +134,11 @@ class _Simulation:
         moment = Moment(self._now, tuple(running), (), tuple(self._pending), nodes)
         starts, _ = self._decider.decide(moment, scheduler, depth)
         by_name = {job.name: job for job in self._pending}
-        for start in map(started, starts):
+        for decided in starts:
+            # The record states a preempted job again, from its requeue on.
+            for name in decided.preempts:
+                self._running.pop(name)
+            start = started(decided)
             job = by_name[start.job]
             end = self._now + max(job.end - job.start, 1)
             self._running[job.name] = _Placed(job._replace(start=self._now, end=end), start.nodes)
@@ -149,7 +153,7 @@ class _Simulation:
         if self._ends:
             times.append(self._ends[0][0])
         if self._coming:
-            times.append(self._coming[-1].submitted)
+            times.append(self._coming[-1].earliest)
         if self._pending:
             times.append(self._turns.next_run(float(self._now + self._zero)) - self._zero)
         return min(times)

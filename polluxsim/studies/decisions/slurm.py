@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
 from polluxsim.policies.slurm.backfill import Plan, backfill
+from polluxsim.policies.slurm.consumption import Needs, Stated, needs
+from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
+from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
@@ -14,6 +17,7 @@ from polluxsim.policies.slurm.values import (
     ClusterState,
     Held,
     Node,
+    NodeSet,
     Part,
     Partition,
     PendingJob,
@@ -22,6 +26,7 @@ from polluxsim.policies.slurm.values import (
     Start,
     node_set,
 )
+from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes
 from polluxsim.studies.decisions.orders import Moment
 from polluxsim.studies.decisions.record import RecordedJob, Started
 
@@ -54,6 +59,9 @@ class Installation:
     tasks: str = NODE
     zero: int = 0  # epoch time of second 0 of the record [s]
     tiers: Mapping[str, int] = field(default_factory=dict)  # `PriorityTier` of partitions by name; 1 for other ones
+    partitions: Mapping[str, NodeSet] = field(default_factory=dict)  # by name; all nodes for other ones
+    node_names: Sequence[str] = ()  # in the order of `nodes`; needed for the next value
+    changes: ChangesOfNodes = NO_CHANGES  # reservations, and nodes that were drained
 
 
 class SlurmDecider:
@@ -63,6 +71,7 @@ class SlurmDecider:
         self._installation = installation
         self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
         self._requests: dict[str, Request] = {}
+        self._conditions: dict[str, Conditions] = {}
 
     @property
     def schedulers(self) -> Sequence[str]:
@@ -80,7 +89,9 @@ class SlurmDecider:
         key = (moment, scheduler)
         if key not in self._starts:
             starts, _ = self.decide(moment, scheduler)
-            self._starts[key] = frozenset(started(start) for start in starts)
+            decided = [started(start) for start in starts]
+            decided += [Started(name, (), is_preempted=True) for start in starts for name in start.preempts]
+            self._starts[key] = frozenset(decided)
         return self._starts[key]
 
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
@@ -116,14 +127,16 @@ class SlurmDecider:
 
     def _state_of(self, moment: Moment) -> ClusterState:
         """Return what slurmctld knows at a moment."""
-        zero = self._installation.zero
-        nodes_of = dict(moment.started)
+        installation = self._installation
+        zero = installation.zero
+        nodes_of = {start.job: start.nodes for start in moment.started}
         running = []
         for job in moment.running:
             nodes = nodes_of.get(job.name, job.nodes)
-            running.append(RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero))
+            runs = RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero)
+            running.append(runs._replace(start=job.start + zero, partition=job.partition))
         pending = []
-        for job in moment.pending:
+        for job in sorted(moment.pending, key=lambda job: (job.queued, job.position)):
             request = self._request(job)
             priority = 0.0
             order = self._installation.order
@@ -131,33 +144,69 @@ class SlurmDecider:
                 size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
                 priority = float(int(SIZE_WEIGHT * size))
             pending.append(
-                PendingJob(job.name, request, job.limit, priority, job.submitted + zero, job.user, job.partition)
+                PendingJob(
+                    job.name,
+                    request,
+                    job.limit,
+                    priority,
+                    job.earliest + zero,
+                    job.user,
+                    job.partition,
+                    job.asked.reservation,
+                )
             )
-        # All partitions have all nodes.
-        all_nodes = node_set(range(len(self._installation.nodes)))
-        partitions = {}
-        for job in moment.pending:
-            partitions[job.partition] = Partition(all_nodes, self._installation.tiers.get(job.partition, 1))
+        partitions = self._partitions((*moment.pending, *moment.running))
         completing = node_set(node for job in moment.completing for node in job.nodes)
         return ClusterState(
             moment.second + zero,
             self._installation.nodes,
             running,
-            in_order(pending, partitions),
+            in_order(self._taking_part(moment, pending), partitions),
             completing,
-            partitions=partitions,
+            installation.changes.drained_at(moment.second, installation.node_names),
+            partitions,
+            reservations=installation.changes.reservations_at(moment.second, installation.node_names, zero),
         )
+
+    def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
+        """Return the pending jobs that are eligible."""
+        for job in moment.pending:
+            if job.name not in self._conditions:
+                self._conditions[job.name] = conditions_of(job, self._installation.zero)
+        states = dict.fromkeys((job.name for job in moment.pending), JobState.PENDING)
+        states |= dict.fromkeys((job.name for job in (*moment.running, *moment.completing)), JobState.RUNNING)
+        running = [job.name for job in moment.running]
+        now = moment.second + self._installation.zero
+        return taking_part(pending, self._conditions, running, now, lambda name: states.get(name, JobState.COMPLETED))
+
+    def _partitions(self, jobs: Sequence[RecordedJob]) -> dict[str, Partition]:
+        """Return the partitions of jobs by name; those whose nodes are not stated have all nodes."""
+        installation = self._installation
+        all_nodes = node_set(range(len(installation.nodes)))
+        partitions = {}
+        for job in jobs:
+            for name in partitions_of(job.partition):
+                nodes = installation.partitions.get(name, all_nodes)
+                partitions[name] = Partition(nodes, installation.tiers.get(name, 1))
+        return partitions
 
     def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
         """Return what a job holds on nodes."""
         held = []
         for node, gpus in zip(nodes, job.gpus_by_node, strict=True):
-            held.append(Held(node, gpus, self._cpus(gpus)))
+            needed = self._needs(job, gpus)
+            on_node = self._installation.nodes[node]
+            cpus = on_node.cpus if job.asked.exclusive else needed.cpus
+            memory = Part(1, gpus, cpus, needed.memory).memory_on(on_node)
+            held.append(Held(node, gpus, cpus, memory))
         return tuple(held)
 
-    def _cpus(self, gpus: int) -> int:
-        """Return the CPUs of a job on a node: one for each task."""
-        return gpus if self._installation.tasks == GPU else 1
+    def _needs(self, job: RecordedJob, gpus: int) -> Needs:
+        """Return the CPUs and memory that a job needs on a node."""
+        installation = self._installation
+        num_tasks = gpus if installation.tasks == GPU else 1
+        stated = Stated(job.asked.cpus, job.asked.memory)
+        return needs(gpus, num_tasks, stated, installation.parameters)
 
     def _request(self, job: RecordedJob) -> Request:
         """Return what a job asks for, from what it got."""
@@ -165,12 +214,29 @@ class SlurmDecider:
             parts: dict[int, int] = {}
             for gpus in job.gpus_by_node:
                 parts[gpus] = parts.get(gpus, 0) + 1
+            of_job = []
+            for gpus, count in parts.items():
+                needed = self._needs(job, gpus)
+                of_job.append(Part(count, gpus, needed.cpus, needed.memory))
             self._requests[job.name] = Request(
-                tuple(Part(count, gpus, self._cpus(gpus)) for gpus, count in parts.items()),
+                tuple(of_job),
                 states_tasks=self._installation.tasks == GPU,
                 gpu_type=job.gpu_type,
+                exclusive=job.asked.exclusive,
             )
         return self._requests[job.name]
+
+
+def conditions_of(job: RecordedJob, zero: int) -> Conditions:
+    """Return what has to be true before a job of a record takes part.
+
+    A record has only jobs that started, so the jobs on which they depend ended as they had to.
+    """
+    dependencies = []
+    for dependency in job.asked.dependencies:
+        kind = "afterany" if dependency.kind in ("afterok", "afternotok") else dependency.kind
+        dependencies.append(Dependency(kind, dependency.jobs))
+    return Conditions(job.earliest + zero, tuple(dependencies), job.asked.array, job.asked.most_at_once)
 
 
 def started(start: Start) -> Started:

@@ -1,0 +1,89 @@
+"""Reservations and drained nodes of a record, as the JSON file beside it states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import floor, inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.logs.site.hostlist import expanded
+from polluxsim.policies.slurm.values import NodeSet, Reservation, node_set
+
+
+class RecordedReservation(NamedTuple):
+    """A reservation, with times on the clock of the record [s]."""
+
+    name: str
+    nodes: tuple[str, ...]
+    created: int
+    start: int
+    end: int
+
+
+class Drain(NamedTuple):
+    """A time in which nodes accept no job, because they are down or drained [s on the clock of the record]."""
+
+    nodes: tuple[str, ...]
+    start: int
+    end: float  # ∞ if the nodes do not come back
+
+
+class ChangesOfNodes(NamedTuple):
+    """What was created, drained and resumed during a record."""
+
+    reservations: tuple[RecordedReservation, ...] = ()
+    drains: tuple[Drain, ...] = ()
+
+    def reservations_at(self, second: int, node_names: Iterable[str], zero: int) -> list[Reservation]:
+        """Return the reservations that exist in a second, with times since the epoch."""
+        numbers = {name: number for number, name in enumerate(node_names)}
+        present = []
+        for reservation in self.reservations:
+            if reservation.created <= second < reservation.end:
+                nodes = node_set(numbers[name] for name in reservation.nodes if name in numbers)
+                present.append(Reservation(reservation.name, nodes, reservation.start + zero, reservation.end + zero))
+        return present
+
+    def drained_at(self, second: int, node_names: Iterable[str]) -> NodeSet:
+        """Return the nodes that accept no job in a second."""
+        numbers = {name: number for number, name in enumerate(node_names)}
+        drained = 0
+        for drain in self.drains:
+            if drain.start <= second < drain.end:
+                drained |= node_set(numbers[name] for name in drain.nodes if name in numbers)
+        return drained
+
+
+NO_CHANGES = ChangesOfNodes()
+
+
+def changes_in(path: Path, content: Mapping[str, Any], fraction: float) -> ChangesOfNodes:
+    """Return the changes that the file beside a record states, in whole seconds of Slurm's clock.
+
+    Raise InvalidInputError if an entry is incomplete.
+    """
+    reservations = []
+    for entry in content.get("reservations", ()):
+        times = [_second(path, entry, name, fraction) for name in ("created", "start", "end")]
+        reservations.append(RecordedReservation(str(entry.get("name", "")), _nodes(path, entry), *map(int, times)))
+    drains = []
+    for entry in content.get("drains", ()):
+        end = _second(path, entry, "end", fraction) if "end" in entry else inf
+        drains.append(Drain(_nodes(path, entry), int(_second(path, entry, "start", fraction)), end))
+    return ChangesOfNodes(tuple(reservations), tuple(drains))
+
+
+def _nodes(path: Path, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    names = expanded(str(entry.get("nodes", "")))
+    if not names:
+        raise InvalidInputError(f"{path}: nodes of {dict(entry)}, must be names of nodes, like n[1-2]")
+    return tuple(names)
+
+
+def _second(path: Path, entry: Mapping[str, Any], name: str, fraction: float) -> float:
+    time = entry.get(name)
+    if not isinstance(time, int | float):
+        raise InvalidInputError(f"{path}: {name} of {dict(entry)}, must be a time [s]")
+    return floor(time - fraction + 0.01)
