@@ -127,7 +127,7 @@ def _kind(job: JobId, present: Placement, own: Plan, other: Plan) -> str | None:
         kind = "move"
     elif own_gpus and _extras(job, own) != _extras(job, other):
         kind = "resize"
-    elif job in own.decision.rejected:
+    elif (job in own.decision.rejected) != (job in other.decision.rejected):
         kind = "wait"
     return kind
 
@@ -213,6 +213,10 @@ class Trials:
         walk.make(own)
         return regret
 
+    def finish(self, run: Simulation, policy: Policy) -> Outcomes:
+        """Simulate a future to its end, and return the ends of its jobs. A subclass may look at the future, too."""
+        return to_end(run, policy)
+
     def _fork(self, number: int, repetition: int, own: Decision, own_answer: Decision | None) -> _Fork:
         """Return a copy of the run, whose policy was asked, with the decision of the other policy.
 
@@ -247,11 +251,11 @@ class Trials:
             run, policy = deepcopy((self._walk.run, self._walk.policy))
             self._draw_anew(run, number, repetition)
             run.commit(without_reasons(own))
-            outcomes = to_end(run, policy)
+            outcomes = self.finish(run, policy)
             self._draw_anew(fork.run, number, repetition)
         try:
             fork.run.commit(without_reasons(fork.decision))
-            return jct_changes(outcomes, to_end(fork.run, fork.policy))
+            return jct_changes(outcomes, self.finish(fork.run, fork.policy))
         except PolluxSimError as error:
             raise NotComparableError(f"in the fork, {error}") from error
 
