@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import fsum
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.files import atomic_write
 from polluxsim.hardware.placements import JobId
 from polluxsim.records.results import ReasonRecord, ReasonText
 
@@ -36,6 +33,10 @@ class Difference(NamedTuple):
 
     job: JobId  # `WHOLE_CLUSTER` if the number of nodes differs
     kind: str  # one of `KINDS`
+    # GPUs of the job after the decision of the policy of the run, and after that of the other policy. Nodes for
+    # `WHOLE_CLUSTER`.
+    own: int
+    other: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class RoundRegret:
     jct_changes
         JCT in the run less JCT in the fork, for each job whose JCT changes [s]; a mean over the repetitions.
     reasons
-        Reasons of the policy of the run for jobs of `differences`, and of the other policy.
+        Reasons of the policy of the run, and of the other policy, for the job of `differences` that gains most and for
+        the one that loses most.
     """
 
     number: int
@@ -97,128 +99,81 @@ class Takeover(NamedTuple):
     not_comparable: str = ""  # why
 
 
-class Comparison(NamedTuple):
-    """The content of the file of a comparison."""
+@dataclass(frozen=True)
+class Regrets:
+    """The regret of decisions of a run. Regrets of several rounds do not add up.
 
-    about: Mapping[str, Any]  # what is compared; the rounds of another comparison are not used
-    course: Mapping[str, Any]  # facts about the run
-    rounds: dict[int, dict[str, Any]]  # finished rounds by number
-
-
-class ComparisonFile:
-    """A file in the folder of a run with the compared rounds, one a line, behind a line on the run and the policies.
-
-    A command that is killed leaves the finished rounds, and the next one continues. The texts of reasons are long and
-    few. Each has a line of its own, before the first round that refers to it by its number.
+    Attributes
+    ----------
+    own_policy, other_policy
+        Names of the policy of the run, and of the policy that decides one round.
+    num_rounds
+        Number of rounds in which the policy of the run decided.
+    num_jobs
+        Number of jobs in the mean JCT of the run. A regret over this number is a change of the mean JCT.
+    total_jct
+        Sum of their completion times [s].
+    is_drawn
+        Whether the futures also differ by chance, because the policy draws random numbers or jobs fail by themselves.
+    rounds
+        The compared rounds, in order of time.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._texts: dict[str, int] = {}  # numbers of the texts in the file
+    own_policy: str
+    other_policy: str
+    num_rounds: int
+    num_jobs: int
+    total_jct: float
+    is_drawn: bool
+    rounds: tuple[RoundRegret, ...]
 
-    def read(self) -> Comparison | None:
-        """Return the content of the file; None if there is no such file, or only a part of its first line.
-
-        The last line may be incomplete, and is then left out. Raise InvalidInputError if another line is damaged.
-        """
-        try:
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            values = [json.loads(line) for line in lines if line.endswith("\n")]
-            if not values:
-                return None
-            return _content(values)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            remedy = "delete this file, and give 'polluxsim regret' again"
-            problem = f"damaged, or not written by polluxsim ({error})"
-            raise InvalidInputError(f"{self.path}: {problem}; {remedy}") from None
-
-    def begin(self, content: Comparison) -> None:
-        """Write what is finished already, at least the first line."""
-        self._texts.clear()
-        lines = [_line({"about": content.about, "course": content.course})]
-        for finished in content.rounds.values():
-            lines += self._lines(finished)
-        with atomic_write(self.path) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
-
-    def add(self, finished: Mapping[str, Any]) -> None:
-        """Store another round."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(self._lines(finished)))
-
-    def _lines(self, finished: Mapping[str, Any]) -> list[str]:
-        """Return the line of a round, behind those of its texts that the file does not have."""
-        lines = []
-        reasons = []
-        for of_policy in finished.get("reasons", ()):
-            numbered = []
-            for record, text in of_policy:
-                line = _line({"text": text})
-                if line not in self._texts:
-                    self._texts[line] = len(self._texts)
-                    lines.append(line)
-                numbered.append([record, self._texts[line]])
-            reasons.append(numbered)
-        values = dict(finished)
-        if "reasons" in values:
-            values["reasons"] = reasons
-        return [*lines, _line(values)]
+    def costliest(self, count: int) -> list[RoundRegret]:
+        """Return the rounds with the largest regrets above 0, the largest first."""
+        regretted = [(regret.regret, regret) for regret in self.rounds if regret.regret is not None]
+        ordered = sorted((pair for pair in regretted if pair[0] > 0), key=lambda pair: (-pair[0], pair[1].number))
+        return [regret for _, regret in ordered[:count]]
 
 
-def _line(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True) + "\n"
+class Step(NamedTuple):
+    """The change of the total JCT if the other policy decides until a later round, instead of an earlier one."""
+
+    number: int  # of the earlier round
+    time: float  # of the earlier round [s]
+    until: float  # time of the later round, or the end of the run of the other policy [s]
+    gain: float  # V(earlier) − V(later) [job-seconds]; positive if the decisions of the other policy are better
 
 
-def _content(lines: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Return the content of a file, in which rounds refer to texts by their numbers."""
-    texts = []
-    rounds = {}
-    for values in lines[1:]:
-        if "text" in values:
-            texts.append(values["text"])
-            continue
-        finished = dict(values)
-        if "reasons" in values:
-            reasons = []
-            for of_policy in values["reasons"]:
-                reasons.append([[record, texts[number]] for record, number in of_policy])
-            finished["reasons"] = reasons
-        rounds[int(finished["number"])] = finished
-    return Comparison(dict(lines[0]["about"]), dict(lines[0]["course"]), rounds)
+@dataclass(frozen=True)
+class RegretPath:
+    """The way from the run of a policy to the run of another policy, in steps that add up.
 
+    V(k) is the total JCT if the other policy decides before round k of its own run, and the policy of the run from then
+    on. V(0) is the run itself, and the last V is the run of the other policy.
 
-def regret_as_json(regret: RoundRegret) -> dict[str, Any]:
-    """Return the regret of a round as plain values."""
-    reasons = []
-    for of_policy in regret.reasons:
-        reasons.append([[record._asdict(), text._asdict()] for record, text in of_policy])
-    return {
-        "number": regret.number,
-        "time": regret.time,
-        "differences": [list(difference) for difference in regret.differences],
-        "values": list(regret.values),
-        "not_comparable": regret.not_comparable,
-        "jct_changes": dict(regret.jct_changes),
-        "reasons": reasons,
-    }
+    Attributes
+    ----------
+    num_rounds
+        Number of rounds in which the other policy decides in its own run.
+    num_jobs
+        Number of jobs in the mean JCT of the run.
+    total_jct
+        Sum of their completion times in the run [s].
+    takeovers
+        V by round, in order of time.
+    """
 
+    own_policy: str
+    other_policy: str
+    num_rounds: int
+    num_jobs: int
+    total_jct: float
+    takeovers: tuple[Takeover, ...]
 
-def regret_from_json(values: Mapping[str, Any]) -> RoundRegret:
-    """Return the regret of a round that `regret_as_json` describes."""
-    own, other = [[_reason(*pair) for pair in pairs] for pairs in values["reasons"]]
-    return RoundRegret(
-        values["number"],
-        values["time"],
-        tuple(Difference(*difference) for difference in values["differences"]),
-        tuple(values["values"]),
-        values["not_comparable"],
-        values["jct_changes"],
-        (own, other),
-    )
-
-
-def _reason(record: Mapping[str, Any], text: Mapping[str, Any]) -> StatedReason:
-    numbers = tuple((name, number) for name, number in record["numbers"])
-    return ReasonRecord(**{**record, "numbers": numbers, "others": tuple(record["others"])}), ReasonText(**text)
+    @property
+    def steps(self) -> list[Step]:
+        """Return the steps between rounds that can be compared. Their gains add up to the first V less the last."""
+        comparable = [(takeover, takeover.total_jct) for takeover in self.takeovers if takeover.total_jct is not None]
+        steps = []
+        for (earlier, before), (later, after) in pairwise(comparable):
+            steps.append(Step(earlier.number, earlier.time, later.time, before - after))
+        return steps

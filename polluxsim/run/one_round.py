@@ -40,8 +40,6 @@ from polluxsim.run.without_effect import settings_without_effect
 STAYING = ("adaptive", "known_throughput", "maximises_throughput", "shares_gpus", "scales")
 """Traits that change how jobs and nodes behave. They belong to a run, so that one decision cannot bring them."""
 
-MOST_EXPLAINED = 3  # jobs of a round whose reasons are kept
-
 
 @dataclass(frozen=True)
 class OtherPolicy:
@@ -97,21 +95,23 @@ def differences(run: Simulation, own: Plan, other: Plan) -> list[Difference]:
     present = run.allocation
     different = []
     for job in view.jobs:
-        kind = _kind(job.job_id, present.get(job.job_id, ()), own, other)
-        if kind is not None:
-            different.append(Difference(job.job_id, kind))
-    requested = None if view.nodes is None else view.nodes.requested
-    if _num_nodes(own, requested) != _num_nodes(other, requested):
-        different.append(Difference(WHOLE_CLUSTER, "resize"))
+        difference = _difference(job.job_id, present.get(job.job_id, ()), own, other)
+        if difference is not None:
+            different.append(difference)
+    if view.nodes is not None:
+        own_nodes = _num_nodes(own, view.nodes.requested)
+        other_nodes = _num_nodes(other, view.nodes.requested)
+        if own_nodes != other_nodes:
+            different.append(Difference(WHOLE_CLUSTER, "resize", own_nodes, other_nodes))
     return different
 
 
-def _num_nodes(plan: Plan, requested: int | None) -> int | None:
+def _num_nodes(plan: Plan, requested: int) -> int:
     """Return the number of nodes after a decision, which without a number keeps the requested ones."""
     return requested if plan.decision.num_nodes is None else plan.decision.num_nodes
 
 
-def _kind(job: JobId, present: Placement, own: Plan, other: Plan) -> str | None:
+def _difference(job: JobId, present: Placement, own: Plan, other: Plan) -> Difference | None:
     """Return how another decision differs from a decision for one job; None if it does not.
 
     `present` are the GPUs that the job holds before the round.
@@ -120,7 +120,6 @@ def _kind(job: JobId, present: Placement, own: Plan, other: Plan) -> str | None:
     other_move = other.moves.get(job)
     own_gpus = _num_gpus(own_move, present)
     other_gpus = _num_gpus(other_move, present)
-    kind = None
     if own_gpus != other_gpus:
         kind = _kind_of_change(bool(present), own_gpus, other_gpus)
     elif _places(own_move) != _places(other_move):
@@ -129,7 +128,9 @@ def _kind(job: JobId, present: Placement, own: Plan, other: Plan) -> str | None:
         kind = "resize"
     elif (job in own.decision.rejected) != (job in other.decision.rejected):
         kind = "wait"
-    return kind
+    else:
+        return None
+    return Difference(job, kind, own_gpus, other_gpus)
 
 
 def _kind_of_change(is_running: bool, own_gpus: int, other_gpus: int) -> str:
@@ -289,10 +290,11 @@ def _reasons(decision: Decision, jobs: Sequence[JobId], name: str, time: float) 
 def _of_most_changed(
     reasons: Sequence[Mapping[JobId, Explained]], changes: Mapping[JobId, float]
 ) -> tuple[tuple[Explained, ...], tuple[Explained, ...]]:
-    """Return the reasons of both policies for the jobs whose JCT changes most."""
+    """Return the reasons of both policies for the job that gains most and for the job that loses most."""
     own, other = reasons
-    jobs = sorted(own.keys() | other.keys(), key=lambda job: (-abs(changes.get(job, 0.0)), job))[:MOST_EXPLAINED]
-    return tuple(own[job] for job in jobs if job in own), tuple(other[job] for job in jobs if job in other)
+    jobs = sorted(own.keys() | other.keys(), key=lambda job: (-changes.get(job, 0.0), job))
+    chosen = dict.fromkeys([*jobs[:1], *jobs[-1:]])
+    return tuple(own[job] for job in chosen if job in own), tuple(other[job] for job in chosen if job in other)
 
 
 def _means(changes: Sequence[Mapping[JobId, float]]) -> dict[JobId, float]:

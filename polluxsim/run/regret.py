@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from numbers import Integral
-from typing import NamedTuple
 
 from polluxsim.common.errors import InvalidConfigError, short
-from polluxsim.records.regret import RoundRegret, Takeover
+from polluxsim.records.regret import Regrets, RoundRegret
 from polluxsim.run.decision_walk import Course, Walk, course_of, num_counted
 from polluxsim.run.one_round import OtherPolicy, Start, Trials, check_other
 
@@ -51,86 +49,6 @@ class RegretRequest:
         if self.sample is None or self.sample >= num_rounds:
             return list(range(num_rounds))
         return [place * num_rounds // self.sample for place in range(self.sample)]
-
-
-@dataclass(frozen=True)
-class Regrets:
-    """The regret of decisions of a run. Regrets of several rounds do not add up.
-
-    Attributes
-    ----------
-    own_policy, other_policy
-        Names of the policy of the run, and of the policy that decides one round.
-    num_rounds
-        Number of rounds in which the policy of the run decided.
-    num_jobs
-        Number of jobs in the mean JCT of the run. A regret over this number is a change of the mean JCT.
-    total_jct
-        Sum of their completion times [s].
-    is_drawn
-        Whether the futures also differ by chance, because the policy draws random numbers or jobs fail by themselves.
-    rounds
-        The compared rounds, in order of time.
-    """
-
-    own_policy: str
-    other_policy: str
-    num_rounds: int
-    num_jobs: int
-    total_jct: float
-    is_drawn: bool
-    rounds: tuple[RoundRegret, ...]
-
-    def costliest(self, count: int) -> list[RoundRegret]:
-        """Return the rounds with the largest regrets above 0, the largest first."""
-        regretted = [(regret.regret, regret) for regret in self.rounds if regret.regret is not None]
-        ordered = sorted((pair for pair in regretted if pair[0] > 0), key=lambda pair: (-pair[0], pair[1].number))
-        return [regret for _, regret in ordered[:count]]
-
-
-class Step(NamedTuple):
-    """The change of the total JCT if the other policy decides until a later round, instead of an earlier one."""
-
-    number: int  # of the earlier round
-    time: float  # of the earlier round [s]
-    until: float  # time of the later round, or the end of the run of the other policy [s]
-    gain: float  # V(earlier) − V(later) [job-seconds]; positive if the decisions of the other policy are better
-
-
-@dataclass(frozen=True)
-class RegretPath:
-    """The way from the run of a policy to the run of another policy, in steps that add up.
-
-    V(k) is the total JCT if the other policy decides before round k of its own run, and the policy of the run from then
-    on. V(0) is the run itself, and the last V is the run of the other policy.
-
-    Attributes
-    ----------
-    num_rounds
-        Number of rounds in which the other policy decides in its own run.
-    num_jobs
-        Number of jobs in the mean JCT of the run.
-    total_jct
-        Sum of their completion times in the run [s].
-    takeovers
-        V by round, in order of time.
-    """
-
-    own_policy: str
-    other_policy: str
-    num_rounds: int
-    num_jobs: int
-    total_jct: float
-    takeovers: tuple[Takeover, ...]
-
-    @property
-    def steps(self) -> list[Step]:
-        """Return the steps between rounds that can be compared. Their gains add up to the first V less the last."""
-        comparable = [(takeover, takeover.total_jct) for takeover in self.takeovers if takeover.total_jct is not None]
-        steps = []
-        for (earlier, before), (later, after) in pairwise(comparable):
-            steps.append(Step(earlier.number, earlier.time, later.time, before - after))
-        return steps
 
 
 def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None = None, *, seed: int = 0) -> Regrets:

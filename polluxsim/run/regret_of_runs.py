@@ -12,8 +12,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.records.bounds import digest_of_jobs
-from polluxsim.records.regret import Comparison, ComparisonFile, Takeover, regret_as_json, regret_from_json
-from polluxsim.records.storage import Run
+from polluxsim.records.folders import policy_name
+from polluxsim.records.regret import RegretPath, Regrets, Takeover
+from polluxsim.records.regret_files import (
+    ENDING,
+    PATH,
+    REGRET,
+    Comparison,
+    ComparisonFile,
+    regret_as_json,
+    regret_from_json,
+)
+from polluxsim.records.storage import Run, flat
 from polluxsim.run.building import get_object
 from polluxsim.run.claim import DESCENT
 from polluxsim.run.decision_walk import (
@@ -31,7 +41,7 @@ from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.run.moment import RunMoment
 from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.run.one_round import OtherPolicy, Takeovers, Trials, check_other, walk_of_other
-from polluxsim.run.regret import RegretPath, RegretRequest, Regrets
+from polluxsim.run.regret import RegretRequest
 from polluxsim.run.spec import as_plain
 from polluxsim.run.user_exits import exits_raised
 from polluxsim.run.workers import as_finished, workers
@@ -111,7 +121,7 @@ class ComparedRun:
         """Return facts about the run, for the file of a comparison."""
         outcomes = outcomes_in(self.run.result)
         return {
-            "own_policy": self.moment.scenario.policy_name,
+            "own_policy": policy_name(flat(dict(self.moment.config))),
             "other_policy": self.other.name,
             "num_rounds": num_rounds,
             "num_jobs": num_counted(outcomes),
@@ -139,10 +149,10 @@ class _RoundTask:
     compared: ComparedRun
     seeds: int
 
-    prefix = "regret"  # of the name of the file
+    kind = REGRET
 
     def about(self) -> dict[str, Any]:
-        return self.compared.about("rounds", seeds=self.seeds)
+        return self.compared.about(REGRET, seeds=self.seeds)
 
     def course(self) -> dict[str, Any]:
         """Simulate the run once, and return facts about it."""
@@ -166,10 +176,10 @@ class _PathTask:
 
     compared: ComparedRun
 
-    prefix = "regret-path"
+    kind = PATH
 
     def about(self) -> dict[str, Any]:
-        return self.compared.about("path")
+        return self.compared.about(PATH)
 
     def course(self) -> dict[str, Any]:
         """Simulate the run of the other policy once, and return facts about it."""
@@ -246,7 +256,7 @@ def _finished(task: _Task, request: RegretRequest, report: Report, processes: in
     stored = None
     if run.folder is not None:
         label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
-        file = ComparisonFile(run.folder / f"{task.prefix}-{label}.jsonl")
+        file = ComparisonFile(run.folder / f"{task.kind}-{label}{ENDING}")
         stored = file.read()
     if stored is None or stored.about != about:
         stored = Comparison(about, task.course(), {})
