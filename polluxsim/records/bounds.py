@@ -138,7 +138,7 @@ def stored_bound(folder: Path | None, info: Mapping[str, Any]) -> RunBound | Non
     path = folder / BOUND_FILE
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["jobs"] != _digest_of_jobs(info):
+        if stored["jobs"] != digest_of_jobs(info):
             return None
         values = {str(name): float(value) for name, value in stored["values"].items()}
         sentences = tuple(map(str, stored["sentences"]))
@@ -161,7 +161,7 @@ def _read(values: Mapping[str, Any]) -> dict[str, MetricBound]:
 def store_bound(folder: Path, info: Mapping[str, Any], bound: RunBound) -> None:
     """Store bounds in the folder of a run, in place of those that are there. `info` is the content of run.json."""
     stored = {
-        "jobs": _digest_of_jobs(info),
+        "jobs": digest_of_jobs(info),
         "metrics": as_json(bound.metrics),
         "at_rounds": as_json(bound.at_rounds),
         "sentences": list(bound.sentences),
@@ -176,7 +176,7 @@ def as_json(bounds: Mapping[str, MetricBound]) -> dict[str, Any]:
     return {name: {"parts": dict(bound.parts), "is_upper": bound.is_upper} for name, bound in bounds.items()}
 
 
-def _digest_of_jobs(info: Mapping[str, Any]) -> str | None:
+def digest_of_jobs(info: Mapping[str, Any]) -> str | None:
     """Return the digest of the table of jobs of a run; None if run.json does not state it."""
     # The bounds of an earlier run in the folder must not be taken for those of this run.
     file = (info.get(FILES) or {}).get("jobs.parquet")
