@@ -245,7 +245,7 @@ def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> 
         ),
         (Gittins(), "(0 GPU-hours in all). No job has ended yet, so the jobs are in order of submission."),
         (TiresiasL((3600.0, 7200.0)), "in queue 1 of 3 (up to 1 GPU-hours), with 0 GPU-hours attained"),
-        (EarliestDeadline(), "with its deadline at 0:15:00"),
+        (EarliestDeadline(), "the earliest deadline first, this job with 0:15:00"),
         (Priority(), "with priority 3"),
         (
             QuasiShortestService(),

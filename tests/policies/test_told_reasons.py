@@ -256,7 +256,7 @@ def test_gpus_that_are_not_available_are_not_said_to_be_taken() -> None:
 def test_a_job_that_runs_ahead_of_a_shorter_one_is_told_that_all_fit() -> None:
     jobs = Job.rigid("long", 0.0, 1, 600.0), Job.rigid("short", 100.0, 1, 60.0)
     said = told(Srtf(), Cluster.uniform(1, 2), *jobs)["short", 120.0]
-    assert "number 2 in the order of the policy (all jobs fit, so running jobs go first), with 0:01:00 left" in said
+    assert "(all jobs request no more GPUs than are up, so running jobs go first), with 0:01:00 left" in said
 
 
 def test_a_multifactor_priority_is_the_sum_of_its_parts() -> None:

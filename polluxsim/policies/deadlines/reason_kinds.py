@@ -24,8 +24,9 @@ _UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
 
 MOST_IT_CAN_USE = ReasonKind(
     "most-it-can-use",
-    f"{PLACE} Each job takes the largest power of two of the GPUs that are left and that it can use, at most its "
-    "maximum, so that later jobs may get none. When its turn comes, [gpus_left=0?no GPU is"
+    f"{PLACE} Each job takes the largest power of two of GPUs that it can use and that are left (a job "
+    "that can use no power of two, its largest number), so that later jobs may get none. When its turn comes, "
+    "[gpus_left=0?no GPU is"
     "|{gpus_left:GPU} [gpus_left=1?is|are]] left, and it [gpus=0?needs at least {fewest_gpus}"
     "|is_power=0?gets {gpus}, because no power of two is among its possible numbers|gets {gpus} (its maximum now is "
     "{max_replicas})].[ahead? {ahead:label}, the nearest job ahead of it that gets GPUs, takes {ahead}.]",

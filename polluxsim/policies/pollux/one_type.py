@@ -28,7 +28,7 @@ CUT_TO_ONE_TYPE = ReasonKind(
     "may use, the one with most of these GPUs counts, at a tie the fastest"
     "|[searched=0?|A job runs on GPUs of one type. This one needs at least {fewest_gpus} of a type that it may use, so "
     "it cannot have these. ]Jobs without GPUs take what is left, first those that lost theirs in this way, then "
-    "those with the least GPU time so far; this job is number {position} of {jobs}. "
+    "those with the least GPU time so far, of equal ones the first submitted; this job is number {position} of {jobs}. "
     "[keeps?The {keeps:GPU} that it held before [keeps=1?is|are] left, so it keeps [keeps=1?it|them]"
     "|takes?{gpus_left:GPU} [gpus_left=1?is|are] left of type {takes:label}, its fastest type with enough of them, and "
     "it takes {takes}, the most that it may have now"

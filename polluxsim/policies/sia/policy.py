@@ -354,10 +354,8 @@ def _reason(
     without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
     if costs[best] >= present_cost:
         best_without_restart = int(np.nanargmax(without_restart))
-        rival_numbers, rivals = _rival(programme, chosen, row)
+        rival_numbers, rivals = _rival(programme, known, chosen, row)
         rival_jobs = tuple(jobs[rival].job_id for rival in rivals)
-        if len(programme.capacities) > 1 and has_gpus and "rival_gpus" in rival_numbers:
-            rival_numbers[f"rival_type {known[present].gpu_type}"] = rival_numbers["rival_gpus"]
         if has_gpus and without_restart[best_without_restart] <= worths[present]:
             return Reason(BEST_CONFIGURATION, numbers | rival_numbers, rival_jobs)
         numbers[f"best {known[best_without_restart]}"] = float(without_restart[best_without_restart])
@@ -404,7 +402,9 @@ def _numbers_of_limit(
     }
 
 
-def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[dict[str, float], tuple[int, ...]]:
+def _rival(
+    programme: Programme, known: Sequence[GpuConfiguration], chosen: NDArray[np.int64], row: int
+) -> tuple[dict[str, float], tuple[int, ...]]:
     """Return numbers of a reason, and the waiting job that would save most with the GPUs of the job in a row.
 
     The job in the row saves at least as much, unless it must keep its GPUs. If no waiting job could use these GPUs, it
@@ -426,7 +426,10 @@ def _rival(programme: Programme, chosen: NDArray[np.int64], row: int) -> tuple[d
             place, column = np.unravel_index(int(of_columns.argmax()), of_columns.shape)
             rival_gpus = float(programme.gpus[of_type[columns[column]]])
             rival_saving = float(of_columns[place, column])
-            return {**numbers, "rival_saving": rival_saving, "rival_gpus": rival_gpus}, (int(waiting[place]),)
+            numbers |= {"rival_saving": rival_saving, "rival_gpus": rival_gpus}
+            if len(programme.capacities) > 1:
+                numbers[f"rival_type {known[present].gpu_type}"] = rival_gpus
+            return numbers, (int(waiting[place]),)
     return numbers, ()
 
 

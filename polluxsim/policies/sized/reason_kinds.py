@@ -44,7 +44,8 @@ MARKET_LATER = ReasonKind(
     "market-later",
     f"[rounds=0?The plan gives the job no more round in this window, and too few GPUs are left in this round"
     "|The plan for this window gives the job {rounds:more round}, but in this round other jobs come first]. "
-    f"[rounds>0?{_DUE}|It is expected to train for another {{remaining_time:clock}}]. At its turn, {_LEFT}.",
+    f"[rounds>0?{_DUE}|Jobs without a planned round come last, first those that are expected to train longest, this "
+    f"job for another {{remaining_time:clock}}]. At its turn, {_LEFT}.",
     _UNITS_OF_MARKETS,
     "A job waits for a later round of the plan.",
 )

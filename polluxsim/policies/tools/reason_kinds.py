@@ -16,7 +16,8 @@ PLACE = (
     "The job is number {position} in the order of the policy"
     "[group_jobs>1? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
     "[queue_type? for type {queue_type:label}]"
-    "[all_fit? (all jobs fit, so running jobs go first)|keeps_running? (running jobs go first)]"
+    "[all_fit? (all jobs request no more GPUs than are up, so running jobs go first)|keeps_running? (running jobs go "
+    "first)]"
     # The order of each policy in turn. Only one of these applies, because policies state different numbers.
     # Tiresias-L, then Tiresias.
     "[queues?, in queue {queue} of {queues}[queue_threshold? (up to {queue_threshold:hours} GPU-hours)], with "
