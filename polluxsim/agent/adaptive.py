@@ -57,14 +57,16 @@ class AdaptiveAgent:
         self._maximises_throughput = maximises_throughput
         self._params = known
         self._most_observed = 0
-        assumed = ALL_NOISE if maximises_throughput else NO_NOISE
-        self._model = None if known is None else GoodputModel(application, known, assumed)
+        self._model: GoodputModel | None = None
+        if known is not None:
+            assumed = ALL_NOISE if maximises_throughput else NO_NOISE
+            self._model = GoodputModel(application, known, assumed)
 
     @property
     def max_replicas(self) -> int:
-        """Return the maximum GPUs of the job: twice the most GPUs that it has had, at most the application's limit.
+        """Return the maximum GPUs of the job: twice the most GPUs on which it was observed, and one before that.
 
-        With known θ_sys, it is the application's limit.
+        It is at most the application's limit, and with known θ_sys equal to this limit.
         """
         limit = self._application.most_replicas(self._application.largest_batch)
         if self._known is not None:
@@ -78,15 +80,18 @@ class AdaptiveAgent:
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return the fitted model, or None before the first observation."""
+        """Return the model, or None before the first observation if θ_sys is not known."""
         return self._model
 
     def goodput_on(self, gpu_type: str) -> GoodputModel | None:
-        """Return the fitted model, which is the same for all types."""
+        """Return the model, or None, as `goodput` does: it is the same for all types."""
         return self._model
 
     def observe(self, observation: Observation) -> None:
-        """Store the gradient statistics, and fit again if the combination of nodes, GPUs and batch size is new."""
+        """Store the gradient statistics, and fit again if the combination of nodes, GPUs and batch size is new.
+
+        With known θ_sys, nothing is fitted.
+        """
         key = (observation.num_nodes, observation.num_replicas, observation.atomic_batch_size)
         if key not in self._observed:
             self._observed[key] = observation.step_time
@@ -94,6 +99,7 @@ class AdaptiveAgent:
             if self._known is None:
                 self._params = self._fit()
         elif observation.statistics == self._statistics:
+            # The usual case: within an epoch nothing changes. A new model would be computed anew by each policy.
             return
         self.follow(observation.statistics)
 
@@ -105,9 +111,10 @@ class AdaptiveAgent:
             self._model = GoodputModel(self._application, self._params, assumed)
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the choice with the highest goodput; before the first fit, the smallest valid batch."""
+        """Return the choice with the highest goodput; without a model, the fixed or else the smallest valid batch."""
         if self._model is not None:
-            return self._model.best(num_nodes, num_replicas)[1]
+            _, choice = self._model.best(num_nodes, num_replicas)
+            return choice
         application = self._application
         batch_size = application.fixed_batch_size or application.smallest_batch(num_replicas)
         return split_batch_size(application, batch_size, num_replicas)
@@ -146,14 +153,17 @@ class ElasticAgent(AdaptiveAgent):
 
     def observe(self, observation: Observation) -> None:
         """Store the observation, and follow a new batch size of the rule."""
+        # The rule first, because `follow` reads its batch size.
         self._ruled.observe(observation)
         super().observe(observation)
+        # Equal gradient statistics are not followed, but the rule may have another batch size in another epoch.
         if self._application.fixed_batch_size != self._ruled.present:
             self.follow(observation.statistics)
 
     def follow(self, statistics: GradientStatistics) -> None:
         """Store gradient statistics, and use the present batch size of the rule for the goodput."""
         size = self._ruled.present
+        # A new object only for a new size, because tables of goodputs are kept by the identity of the application.
         if size != self._application.fixed_batch_size:
             self._application = replace(self._application, fixed_batch_size=size)
         super().follow(statistics)
@@ -179,8 +189,8 @@ class OnType(NamedTuple):
 class AgentByType:
     """An agent for several GPU types: it learns throughput for each type, and gradient statistics for all types.
 
-    If the job has not run on a type, its goodput there is the goodput on the first known type, in the order of the
-    cluster, times the ratio of the speeds on one GPU.
+    If the job has not run on a type, its goodput there is the goodput on the first type with a model, in the order of
+    the cluster, times the ratio of the speeds on one GPU.
 
     Source: Sia (SOSP '23), §3.3, and its published simulator.
     """
@@ -201,8 +211,10 @@ class AgentByType:
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return the fitted model of the last type of the job."""
-        return None if self._last is None else self._by_type[self._last].agent.goodput
+        """Return the model of the last type on which the job was observed; None before the first observation."""
+        if self._last is None:
+            return None
+        return self._by_type[self._last].agent.goodput
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
         """Return the model of a type: its fitted model, or else the scaled model of the first fitted type, or None.
@@ -217,13 +229,14 @@ class AgentByType:
         """Store the observation for its type, and the gradient statistics for all types."""
         self._last = observation.gpu_type
         self._by_type[self._last].agent.observe(observation)
+        # The gradients do not depend on the GPUs that compute them.
         for name, on in self._by_type.items():
             if name != self._last:
                 on.agent.follow(observation.statistics)
         self._models = {}
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the choice with the highest goodput on a type; before its first fit, the smallest valid batch."""
+        """Return the choice of the agent of a type. Raise KeyError for a type that the job cannot use."""
         return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas, gpu_type, epoch)
 
     def _model_on(self, here: OnType) -> Goodput | None:
@@ -238,7 +251,8 @@ class AgentByType:
         return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AgentByType:
-        new = AgentByType({name: on._replace(agent=deepcopy(on.agent, memo)) for name, on in self._by_type.items()})
+        by_type = {name: on._replace(agent=deepcopy(on.agent, memo)) for name, on in self._by_type.items()}
+        new = AgentByType(by_type)
         new._last = self._last
-        new._models = self._models.copy()
+        new._models = self._models.copy()  # models never change, but `observe` may replace them in one of both
         return new

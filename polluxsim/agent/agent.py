@@ -48,7 +48,7 @@ class Agent(Protocol):
     def learns(self) -> bool:
         """Return whether observations can change its choice.
 
-        If not, the engine calls it only when the job is placed.
+        The choice of an agent that neither learns nor `plans` can change only when the job gets other GPUs.
         """
 
     @property
@@ -61,14 +61,14 @@ class Agent(Protocol):
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return the fitted model, or None before the first fit and for agents that learn nothing."""
+        """Return the model of the job's goodput; None before there is one, and for agents that learn nothing."""
 
     @property
     def divide(self) -> Divide | None:
         """Return the function that divides a batch among GPU types, or None if the job uses one type at a time."""
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
-        """Return the model of a GPU type, fitted or derived from other types, or None."""
+        """Return the model of the goodput on a GPU type, fitted there or derived from another type, or None."""
 
     def observe(self, observation: Observation) -> None:
         """Store an observation of the running job."""
@@ -80,7 +80,8 @@ class Agent(Protocol):
 class FixedBatchAgent:
     """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    `by_type` has the application by GPU type, for types with other limits of the atomic batch size.
+    `by_type` has the application by GPU type, for types with other limits of the atomic batch size. Without an entry,
+    `application` has the limits of the type.
     """
 
     learns = plans = False
@@ -106,7 +107,7 @@ class FixedBatchAgent:
         """Ignore the observation."""
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Split the batch over the GPUs."""
+        """Split the batch over the GPUs. Their parts are equal and rounded up, so the total can be slightly larger."""
         return split_batch_size(self._by_type.get(gpu_type, self.application), self.batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> FixedBatchAgent:
@@ -127,6 +128,9 @@ class PlanningAgent(FixedBatchAgent):
 
         If no earlier size fits, return the batch size of the epoch.
         """
-        sizes = [size for size, _ in self._plan.stretches[epoch::-1]]
-        fitting = (size for size in sizes if (gpu_type, size) in self._plan.speeds)
-        return BatchChoice(next(fitting, sizes[0]), 0)
+        sizes = [size for size, _ in self._plan.stretches[epoch::-1]]  # from this epoch back to the first
+        # The plan has no speed for a size that does not fit.
+        for size in sizes:
+            if (gpu_type, size) in self._plan.speeds:
+                return BatchChoice(size, 0)
+        return BatchChoice(sizes[0], 0)

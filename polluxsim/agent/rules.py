@@ -24,13 +24,14 @@ class Controller(NamedTuple):
     """A proportional controller of the examples of each worker in a step.
 
     The error of a worker is the mean time minus its time. Its examples change by the error times its examples per
-    second times the gain. Changes of less than one example are ignored.
+    second times the gain. The examples stay as they are if no change reaches one example, or none exceeds the dead
+    band.
 
     Source: Tyagi and Sharma (ACSOS 2020).
     """
 
-    gain: float  # see `OmniLearn` [1]
-    dead_band: float  # see `OmniLearn` [1]
+    gain: float  # share of the change that would bring a worker's time to the mean, in [0, 1]
+    dead_band: float  # largest relative change that is ignored [1]
 
     def parts(self, workers: Sequence[Workers]) -> tuple[float, ...] | None:
         """Return the next examples of one worker of each type, before rounding; None if they do not change.
@@ -124,7 +125,7 @@ class AdaBatch(FixedBatch):
         try:
             return asked * self.factor**stretches
         except OverflowError:
-            return application.max_batch_size  # a number too large for any batch
+            return application.max_batch_size  # the limit of a batch that is larger than any number
 
 
 @takes_settings("agent")
@@ -188,6 +189,7 @@ class RuledAgent(FixedBatchAgent):
         self, application: Application, batch_size: int, rule: BatchRule, by_type: Mapping[str, Application]
     ) -> None:
         super().__init__(application, batch_size, by_type)
+        # Attributes, in place of those of the class, because they depend on the rule.
         self.learns = rule.learns
         self.plans = rule.plans
         self._rule = rule
@@ -196,7 +198,7 @@ class RuledAgent(FixedBatchAgent):
 
     @property
     def present(self) -> int:
-        """Return the batch size in the last observed epoch [examples]."""
+        """Return the batch size in the last observed epoch, or in the first before any observation [examples]."""
         return self._size(self._epoch)
 
     def observe(self, observation: Observation) -> None:
@@ -207,6 +209,7 @@ class RuledAgent(FixedBatchAgent):
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Split the batch of the epoch over the GPUs. Each GPU gets at least its minimum."""
         application = self._by_type.get(gpu_type, self.application)
+        # A policy may give more GPUs than the batch of the rule can fill.
         size = max(self._size(epoch), application.min_atomic_batch_size * num_replicas)
         return split_batch_size(application, size, num_replicas)
 
@@ -241,12 +244,12 @@ class BalancingAgent(RuledAgent):
         controller: Controller,
     ) -> None:
         super().__init__(application, batch_size, rule, by_type)
-        self.learns = True
+        self.learns = True  # the parts follow the observed times, whatever the rule does
         self._controller = controller
         self._parts: dict[str, float] = {}  # next part of one GPU of each type
 
     def observe(self, observation: Observation) -> None:
-        """Store the gradient statistics, the epoch and the next parts."""
+        """Store the gradient statistics, the epoch and, on several GPU types, the next parts."""
         super().observe(observation)
         workers = observation.workers
         if not workers:
@@ -261,8 +264,10 @@ class BalancingAgent(RuledAgent):
         return self._divided
 
     def _divided(self, crew: Crew, epoch: int) -> DividedBatch:
-        """Return the division of the batch of an epoch by the next parts, or equal parts before the first ones."""
+        """Return the division of the batch of an epoch by the next parts; equal parts if a type has none yet."""
         types, gpus = zip(*crew, strict=True)
-        has_parts = all(name in self._parts for name in types)
-        weights = [self._parts[name] if has_parts else 1.0 for name in types]
+        weights = [1.0] * len(types)
+        # Parts of some of the types say nothing about the others.
+        if all(name in self._parts for name in types):
+            weights = [self._parts[name] for name in types]
         return split_by_weight([self._by_type[name] for name in types], self._size(epoch), gpus, weights)

@@ -77,18 +77,22 @@ class RewardLedger:
                     alone = time_left(view, job) if self._needs_times else inf
                     self._open[job.job_id] = ScoredJob(job, alone)
         self._close(run)
+        # After the ended jobs are gone, because only views of jobs in the system can be read.
         if view is not None and self._follows_work:
             for scored in self._open.values():
                 scored.done = 1.0 - time_left(view, scored.job) / scored.alone
         score_of = self._score_of
         now = run.time
-        score = self._closed + sum([score_of(scored, now) for scored in self._open.values()])
+        score = self._closed + sum([score_of(scored, now) for scored in self._open.values()])  # faster than a generator
         earned = score - self._last
         self._last = score
         return earned
 
     def _close(self, run: Simulation) -> None:
-        """Move the jobs that ended since the last call to the closed part of the score."""
+        """Move the jobs that ended since the last call to the closed part of the score.
+
+        Jobs from before the run, and jobs that had not ended when the run did, are in no score from then on.
+        """
         for record in run.ended(self._num_ended):
             self._num_ended += 1
             scored = self._open.pop(record.job, None)
@@ -162,6 +166,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         self._horizon = inf if horizon is None else float(horizon)
         self._reward = reward
         self._ledger = RewardLedger(reward)
+        # The run needs a policy for its traits. The environment decides in its place, so that it is never asked.
         waiting = AgentPolicy(lambda observation, mask: 0, self.layout)
         self._begin = starter(workload, policy=waiting, cluster=cluster, profiles=profiles, settings=settings)
         self.run: Simulation | None = None
@@ -174,7 +179,10 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a new run, and simulate it up to its first decision. The first reward covers this time."""
+        """Begin a new run, and simulate it up to its first decision. The first reward covers this time.
+
+        Raise InvalidConfigError if the settings of the engine have a horizon. `options` has no effect.
+        """
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(SEEDS)) if seed is None else seed
         self.run, _ = self._begin(self._seed)
@@ -187,9 +195,13 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         return self._observation(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Start a job or let time pass; return observation, reward, `terminated`, `truncated` and `info`."""
+        """Start a job or let time pass; return observation, reward, `terminated`, `truncated` and `info`.
+
+        Raise TurnError if there is no episode.
+        """
         if self.run is None or self._turn is None:
             raise TurnError("there is no episode, because it has ended or not begun; reset the environment")
+        # The learner ends its turn, or its last pick leaves it no other choice.
         if not self._turn.pick(int(action)) or not self._turn.can_pick:
             self.run.commit(self._turn.decision())
             self._earned += self._to_next_choice(self.run)
@@ -233,7 +245,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         return self._turn.mask
 
     def _info(self) -> dict[str, Any]:
-        """Return `info` as Gymnasium's `step` and `reset` do."""
+        """Return the `info` of the present round, as the class describes it; empty before the first `reset`."""
         if self.run is None:
             return {}
         jobs = 0 if self._turn is None else len(self._turn.view.jobs)

@@ -76,7 +76,7 @@ class Layout:
             raise InvalidConfigError(f"gpus is {short(self.gpus)}, must be rising whole numbers of at least 0")
         if not isinstance(self.oracle, bool):
             raise InvalidConfigError(f"oracle is {short(self.oracle)}, must be True or False")
-        object.__setattr__(self, "gpus", tuple(numbers))
+        object.__setattr__(self, "gpus", tuple(numbers))  # the class is frozen, and a list could change
 
     @property
     def num_actions(self) -> int:
@@ -93,7 +93,7 @@ class Layout:
         }
 
     def waiting_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
-        """Return the row of a waiting job in an observation, shape (8,)."""
+        """Return the row of a waiting job in an observation, shape (8,), on a cluster with `num_gpus` GPUs."""
         deadline = job.deadline
         return (
             1.0,
@@ -107,7 +107,7 @@ class Layout:
         )
 
     def running_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
-        """Return the row of a running job in an observation, shape (5,)."""
+        """Return the row of a running job in an observation, shape (5,), on a cluster with `num_gpus` GPUs."""
         gpus = num_replicas(job.placement)
         mean_held_time = job.attained_service / gpus
         limit = job.time_limit or 0.0
@@ -115,7 +115,9 @@ class Layout:
 
     def _time_left(self, view: ClusterView, job: JobView) -> float:
         """Return the scaled time left on the requested GPUs, or 0 without the oracle."""
-        return _scaled(time_left(view, job)) if self.oracle else 0.0
+        if not self.oracle:
+            return 0.0
+        return _scaled(time_left(view, job))
 
 
 def time_left(view: ClusterView, job: JobView) -> float:
@@ -140,14 +142,14 @@ class LearnerTurn:
         self._num_waiting = len(view.waiting)
         self._wanted = view.demand - sum(job.num_replicas for job in view.running)
         self._picked: dict[JobId, Placement] = {}
-        self._coming = iter(view.waiting)
+        self._coming = iter(view.waiting)  # of which the rows of the queue take the next job when one is picked
         self._queue = list(islice(self._coming, layout.queue))
         self._rows: dict[JobId, tuple[float, ...]] = {}
         self._choices = self._valid()
 
     @property
     def is_news(self) -> bool:
-        """Return whether an event has happened that ends a decision."""
+        """Return whether an event has happened that ends a decision, or a fork altered jobs."""
         changes = self.view.changes
         return bool(changes.jobs_or_nodes or changes.evicted)
 
@@ -180,7 +182,7 @@ class LearnerTurn:
         return arrays
 
     def pick(self, action: int) -> bool:
-        """Start the job of an action; return False for an action that lets time pass."""
+        """Start the job of an action; return False for an action that lets time pass, also an invalid one."""
         if not 1 <= action <= len(self._choices):
             return False
         gpus = self._choices[action - 1]
@@ -199,13 +201,17 @@ class LearnerTurn:
     def decision(self) -> Decision:
         """Return the decision: picked jobs start, and running jobs keep their GPUs.
 
-        The decision is valid until an event.
+        The decision is valid until an event; if jobs wait and none runs, until the next round.
         """
-        until = inf if self._has_running or not self._num_waiting else -inf
+        until = inf
+        # No event would come by itself, so that the run would stand still.
+        if self._num_waiting and not self._has_running:
+            until = -inf
         return Decision(self._picked, others_keep=True, valid_until=until, outdated_by=Change.JOBS_OR_NODES)
 
     @property
     def _has_running(self) -> bool:
+        """Return whether a job runs, or will after the decision."""
         return bool(self._picked) or len(self.view.running) > 0
 
     def _row(self, row_of: Callable[[ClusterView, JobView, int], tuple[float, ...]], job: JobView) -> Sequence[float]:
@@ -231,6 +237,7 @@ class LearnerTurn:
         is_requested = wanted == job.num_replicas
         if wanted > free:
             return 0
+        # The free GPUs can be of several types, of which none has enough.
         if len(self.view.types) > 1 and not (is_requested and self._place(job, wanted)):
             return 0
         if not is_requested and not self._runs_on(job, wanted):
@@ -286,7 +293,10 @@ class AgentPolicy(Policy):
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Call the learned function after an event, until it lets time pass or no job can start."""
         turn = LearnerTurn(self.layout, view)
+        # As in the environment: without an event the learner is asked only while no job runs.
         is_due = turn.is_news or not view.running
-        while is_due and turn.can_pick and turn.pick(self.agent(turn.observation, turn.mask)):
-            pass
+        while is_due and turn.can_pick:
+            action = self.agent(turn.observation, turn.mask)
+            if not turn.pick(action):
+                break
         return turn.decision()

@@ -47,6 +47,7 @@ class Checkpoints:
             values = getattr(self, name)
             if not isinstance(values, Mapping):
                 raise invalid_setting(f"{at}.{name}", values, "numbers by application")
+            # By `__setattr__`, because the class is frozen. A copy, because the mapping of the caller may change.
             object.__setattr__(self, name, dict(values))
         self._check_costs()
 
@@ -60,6 +61,7 @@ class Checkpoints:
                 raise InvalidConfigError(
                     f"{problem}, must be at most the interval between checkpoints, {self.every:g} s"
                 )
+            # The best interval of free checkpoints is 0, which would leave the engine no time to go on.
             if self.every == "young-daly" and not cost:
                 raise InvalidConfigError(f"{problem}, must be > 0 s, because every is young-daly")
 
@@ -71,11 +73,13 @@ class Checkpoints:
             yield "engine.checkpoints.bandwidth has no effect: no application has a size in engine.checkpoints.sizes"
 
     def cost_of(self, application: str) -> float:
-        """Return the time of a checkpoint [s]."""
+        """Return the time of a checkpoint of an application [s]: its own cost, by its size, or the common cost."""
         if application in self.costs:
             return self.costs[application]
         size = self.sizes.get(application)
-        return self.cost if size is None else size / self.bandwidth
+        if size is not None:
+            return size / self.bandwidth
+        return self.cost
 
     def interval(self, application: str, rate: float) -> float:
         """Return the training time between two checkpoints at a failure rate [1/s]; ∞ for checkpoints at epochs [s]."""

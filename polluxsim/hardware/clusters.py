@@ -131,7 +131,7 @@ class Cluster:
         for source in self.outages:
             if not callable(getattr(source, "units", None)):
                 raise invalid_setting("cluster.failures", source, "null or a choice", "set cluster/failures=drawn")
-            source.units(self.num_nodes)
+            source.units(self.num_nodes)  # for its error about a cluster that is too small
         if self.is_elastic and self.repairs is not None:
             raise InvalidConfigError(
                 "cluster.repairs cannot be set, because the policy may change the number of nodes "
@@ -139,6 +139,7 @@ class Cluster:
             )
 
     def _check_partitions(self) -> None:
+        """Raise InvalidConfigError if a partition has no or invalid nodes, or the number of nodes can change."""
         for name, nodes in self.partitions.items():
             if not nodes:
                 raise InvalidConfigError(f"partition {name!r} of the cluster has no node; remove it, or give it nodes")
@@ -155,7 +156,10 @@ class Cluster:
             )
 
     def first_nodes(self, count: int) -> Cluster:
-        """Return the cluster with only its first `count` nodes. Partitions without a node are left out."""
+        """Return the cluster with only its first `count` nodes. Partitions without a node are left out.
+
+        Raise the errors of the class, for example if `least_nodes` is larger.
+        """
         partitions = {}
         for name, nodes in self.partitions.items():
             first_nodes = tuple(node for node in nodes if node < count)
@@ -241,7 +245,7 @@ class Cluster:
 
     @property
     def groups(self) -> list[list[Any]]:
-        """Return the groups of equal nodes, in the form of `of_groups`.
+        """Return the groups of equal neighbouring nodes, in the form of `of_groups`, without partitions.
 
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
@@ -286,7 +290,7 @@ class Cluster:
 
     @cached_property
     def gpu_price(self) -> float:
-        """Return the rent of all GPUs by their types [$/h]."""
+        """Return the rent of all GPUs by their types [$/h]; GPUs without a stated type or price cost 0."""
         return sum(gpus * gpu.price for gpus, gpu in zip(self.gpus_per_node, self.node_types, strict=False))
 
     @cached_property
@@ -318,12 +322,19 @@ class Cluster:
         return {name: group for group in self.partition_groups for name in group.names}
 
     def for_queue(self, queue: str | None) -> Cluster:
-        """Return the nodes that jobs of a queue can use, as a cluster: those of its partition, if there are any."""
+        """Return the nodes that jobs of a queue can use, as a cluster.
+
+        They are those of the group of its partition, or the whole cluster without partitions. Raise KeyError if the
+        cluster has partitions, and none with the name of the queue.
+        """
         return self._cluster_of_partition[queue or ""] if self.partitions else self
 
     @cached_property
     def _cluster_of_partition(self) -> Mapping[str, Cluster]:
-        """Return the nodes of the group of each partition as a cluster, by the name of the partition."""
+        """Return the nodes of the group of each partition as a cluster without outages, by the name of the partition.
+
+        Nodes have new numbers, from 0.
+        """
         clusters: dict[str, Cluster] = {}
         for group in self.partition_groups:
             types = NodeTypes(self.node_types[node] for node in group.nodes) if self.node_types else UNKNOWN_TYPES
@@ -367,7 +378,7 @@ _GROUP_KEYS = frozenset({"nodes", "gpus", "type", "partitions", *Host._fields})
 
 
 def _group(group: Any) -> _Kind:
-    """Return a group of equal nodes from its settings."""
+    """Return a group of equal nodes from its settings. Raise InvalidConfigError if they have another form."""
     values = group
     partitions: Any = ()
     if isinstance(group, Mapping) and group.keys() <= _GROUP_KEYS:
@@ -428,7 +439,7 @@ def cluster_of_file(
     *,
     hosts: bool = False,
 ) -> Cluster:
-    """Return the cluster of a list of nodes, grouped by GPU type.
+    """Return the cluster of a list of nodes, with the nodes of each GPU type one after the other.
 
     Raise InvalidInputError if the file cannot be read, a row is invalid, or no node has a GPU.
 
@@ -448,6 +459,7 @@ def cluster_of_file(
     for row in rows:
         if row.integer("gpu", at_least=0):
             types = types_in(row.text("model"))
+            # Several types, or a word that means any type.
             if len(types) != 1:
                 raise row.error("model", "one type of GPU")
             nodes[types[0]].append(row)

@@ -41,7 +41,7 @@ def read_price(text: str) -> Price | None:
     """
     gpu = GPU_TYPES.get(text)
     if gpu is not None:
-        return Price(gpu=gpu) if gpu.price else None
+        return Price(gpu=gpu) if gpu.price else None  # a price of 0 means that it is unknown
     try:
         price = float(text)
     except ValueError:

@@ -23,6 +23,14 @@ class GpuType(NamedTuple):
     bandwidth: float = 0.0  # bandwidth of its memory [GB/s]
 
 
+class NodesByType(dict[str, Sequence[int]]):
+    """Numbers of nodes by the name of their type. A type that no node has has no nodes."""
+
+    def __missing__(self, name: str) -> Sequence[int]:
+        # The name is not kept, because all policies and the engine read this mapping.
+        return ()
+
+
 class NodeTypes(tuple[GpuType, ...]):
     """GPU type of each node, by node number, with cached summaries."""
 
@@ -32,7 +40,7 @@ class NodeTypes(tuple[GpuType, ...]):
         nodes: defaultdict[str, list[int]] = defaultdict(list)
         for node, gpu in enumerate(self):
             nodes[gpu.name].append(node)
-        return nodes
+        return NodesByType(nodes)
 
     @cached_property
     def types(self) -> Mapping[str, GpuType]:
@@ -40,7 +48,10 @@ class NodeTypes(tuple[GpuType, ...]):
         return {name: self[nodes[0]] for name, nodes in self.nodes.items()} or {ANY.name: ANY}
 
     def crew(self, placement: Iterable[tuple[int, int]]) -> tuple[tuple[str, int], ...]:
-        """Return the number of GPUs of a placement by type, in the order of `nodes`."""
+        """Return the number of GPUs of a placement by type, in the order of `nodes`.
+
+        The cluster must state types. Types of which the placement has no GPU are left out.
+        """
         counts = Counter[str]()
         for node, gpus in placement:
             counts[self[node].name] += gpus
@@ -53,7 +64,7 @@ class NodeTypes(tuple[GpuType, ...]):
         return tuple(dict.fromkeys(self[node].name for node, _ in placement))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
-        return self
+        return self  # it never changes
 
 
 UNKNOWN_TYPES = NodeTypes()  # types of a cluster that states no types
@@ -103,7 +114,8 @@ def gpu_type(settings: Any) -> GpuType:
 
 
 def gpu_settings(gpu: GpuType) -> str | dict[str, Any]:
-    """Return a type in the form that `gpu_type` reads."""
+    """Return a type in the form that `gpu_type` reads: its name if it is in `GPU_TYPES`, or its figures."""
+    # A cluster may state other figures, like a price, under a known name.
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
 
 
@@ -188,7 +200,7 @@ class NamedTypes:
                 must = "the name of a GPU type, or '' for any type"
                 raise invalid_setting(f"workload.gpu_types.{word}", name, must)
         self._other_names = other_names
-        self._names: dict[str | None, tuple[str, ...]] = {}  # by text
+        self._names: dict[str | None, tuple[str, ...]] = {}  # by text, because a log has millions of jobs and few texts
 
     def of(self, text: str | None) -> tuple[str, ...]:
         """Return the names of the types in a text; empty for any type."""

@@ -49,7 +49,7 @@ class Host(NamedTuple):
         return max(self.cpus / other.cpus, self.memory / other.memory)
 
     def count(self, other: Host) -> int:
-        """Return how many times the other fits into this, up to rounding."""
+        """Return how many times the other fits into this, up to rounding. An amount of 0 always fits."""
         times = (total / part for total, part in zip(self, other, strict=True) if part > 0)
         return max(int(min(times, default=UNLIMITED) * (1 + ROUNDING)), 0)
 
@@ -72,7 +72,7 @@ class Hosted(NamedTuple):
 
 
 def least(hosts: Iterable[Host]) -> Host:
-    """Return the fewest CPUs and the least memory of all."""
+    """Return the fewest CPUs and the least memory of one or more hosts."""
     cpus, memory = zip(*hosts, strict=True)
     return Host(min(cpus), min(memory))
 
@@ -85,7 +85,7 @@ def shares_of(hosts: Sequence[Host], gpus_per_node: Sequence[int]) -> tuple[Host
 
 def with_gpus(shares: Sequence[Host], placement: Placement) -> Host:
     """Return the CPUs and memory per GPU of a placement: the least share of its nodes."""
-    if len(placement) == 1:
+    if len(placement) == 1:  # the usual case, and faster
         return shares[placement[0][0]]
     return least(shares[node] for node, _ in placement)
 
@@ -99,6 +99,7 @@ def read_host(settings: Any) -> Host:
         raise invalid_setting("CPUs and memory of a node of the cluster", settings, "{cpus: …, memory: …}")
     for name, value in settings.items():
         check(f"{name} of a node of the cluster", value, Annotated[float, Range(above=0, most=UNLIMITED)])
+    # A number that is left out limits no job.
     return Host(float(settings.get("cpus", UNLIMITED)), float(settings.get("memory", UNLIMITED)))
 
 

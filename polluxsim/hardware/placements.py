@@ -59,7 +59,7 @@ def num_replicas(placement: Placement) -> int:
     """
     if len(placement) == 1:  # the usual case, and faster
         return placement[0][1]
-    return sum([gpus for _, gpus in placement])
+    return sum([gpus for _, gpus in placement])  # a list, which is faster than a generator
 
 
 def gpus_by_node(placement: Placement) -> tuple[int, ...]:
@@ -68,7 +68,9 @@ def gpus_by_node(placement: Placement) -> tuple[int, ...]:
 
 
 def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
-    """Return the number of GPUs on each node of a packed placement; nodes of the measured cluster have 4.
+    """Return the number of GPUs on each node of a packed placement: full nodes, and the rest on one further node.
+
+    The nodes of the measured cluster have 4 GPUs.
 
     >>> packed(10)
     (4, 4, 2)
@@ -79,7 +81,7 @@ def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
 
 
 def placement_from_nodes(nodes: Iterable[int]) -> Placement:
-    """Return the placement of a list with the node of each GPU.
+    """Return the placement of a list with the node of each GPU. The GPUs of a node must be neighbours in the list.
 
     >>> placement_from_nodes([3, 3, 5])
     ((3, 2), (5, 1))

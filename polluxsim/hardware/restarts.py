@@ -34,6 +34,7 @@ class RestartDelays:
         if not isinstance(delay, Mapping):
             return delay
         if gpu_type is None:
+            # A job that plans with too long a delay is early, with too short a delay it is late.
             return max(delay.values(), default=self.otherwise)
         return delay.get(gpu_type, self.otherwise)
 

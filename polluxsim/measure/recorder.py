@@ -39,9 +39,9 @@ class SquaredNorms(NamedTuple):
 
     def estimates(self) -> tuple[float, float]:
         """Return unbiased estimates of |G|² and tr Σ, which may be negative."""
-        part, whole, small, large = self
-        sqr = (large * whole - small * part) / (large - small)
-        trace = (part - whole) / (1 / small - 1 / large)
+        # The expected squared norm over b examples is |G|² + tr Σ / b, which two sizes b determine.
+        sqr = (self.batch_size * self.whole - self.part_size * self.part) / (self.batch_size - self.part_size)
+        trace = (self.part - self.whole) / (1 / self.part_size - 1 / self.batch_size)
         return sqr, trace
 
 
@@ -50,7 +50,8 @@ class NoiseScaleEstimate(NamedTuple):
 
     sqr: float  # mean of the estimates of |G|², at least 0
     trace: float  # mean of the estimates of tr Σ, at least 0 [examples times the unit of `sqr`]
-    standard_error: float  # of trace / sqr, if all steps have the same parameters [examples]; ∞ for one step
+    # Of trace / sqr, if all steps have the same parameters [examples]. ∞ for one step, and if `sqr` is 0.
+    standard_error: float
 
     @property
     def value(self) -> float:
@@ -69,6 +70,7 @@ def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScaleEstimate:
     NoiseScaleEstimate(sqr=1.0, trace=2.0, standard_error=0.0)
     """
     sqr, trace = np.array([step.estimates() for step in steps]).T
+    # The estimates may be negative by chance, the values are not.
     mean_sqr = max(float(sqr.mean()), 0.0)
     mean_trace = max(float(trace.mean()), 0.0)
     if len(steps) < 2 or mean_sqr == 0.0:
@@ -87,7 +89,10 @@ WARM_UP = 3  # first steps of a setting that are not counted, because they compi
 
 
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
-    """Return the text of each table of step times; rows in the folder that were not measured again stay."""
+    """Return the text of each table of step times, by its path; rows in the folder that were not measured again stay.
+
+    The table by numbers of nodes and GPUs has the means over the placements with these numbers.
+    """
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
     # A new row replaces the one with the same placement and batch size.
@@ -122,6 +127,7 @@ def _described(path: Path, application: str, num_epochs: int, about: Mapping[str
     content: dict[str, Any] = {key: about[key] for key in OF_FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")
+        # The user may have corrected it by hand.
         if application in read_described(path):
             return text
         content = yaml.safe_load(text)
@@ -183,7 +189,7 @@ class Recorder:
                 "for each node"
             )
         start = self._clock()
-        yield
+        yield  # outside a `try`, so that a block that raises is not counted
         self._times[synchronised, canonical(tuple(gpus_by_node)), atomic_batch_size].append(self._clock() - start)
 
     def gradients(self, part: float, whole: float, part_size: int, batch_size: int) -> None:
@@ -234,6 +240,7 @@ class Recorder:
             raise InvalidConfigError(f"end_epoch: {given}; record at least one gradient and give at least one step")
         batch_size = self._gradients[0].batch_size
         noise = noise_scale(self._gradients)
+        # `GradientStatistics` has the variance at M0, which is tr Σ / M0.
         statistics = GradientStatistics(noise.sqr, noise.trace / self._init_batch_size)
         rows = self._epochs[batch_size]
         progress = steps * gain(statistics, batch_size / self._init_batch_size)
@@ -248,8 +255,8 @@ class Recorder:
     def write(self, folder: Path | str, **about: str) -> Path:
         """Write the measurements beside those of other runs; return the folder of the application.
 
-        Raise InvalidConfigError if a description is unknown, too few steps were recorded, or a setting has no steps
-        with synchronisation, or on several GPUs none without. The first training in a folder must have
+        Raise InvalidConfigError, and write nothing, if a description is unknown, nothing was recorded, or a setting has
+        too few steps with synchronisation, or on several GPUs too few without. The first training in a folder must have
         `init_batch_size`; otherwise InvalidConfigError is raised too.
 
         Parameters
@@ -282,6 +289,7 @@ class Recorder:
             if gpus_by_node != (1,):
                 alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
             rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
+        # All texts are made before the first is written, so that an error leaves the folder as it is.
         texts = _step_tables(folder_of_application, rows) if rows else {}
         for size, epochs in self._epochs.items():
             texts[folder_of_application / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)
@@ -297,7 +305,10 @@ class Recorder:
         return folder_of_application
 
     def _median(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int, *, synchronised: bool) -> float:
-        """Return the median time of the counted steps of a setting [s]."""
+        """Return the median time of the counted steps of a setting [s].
+
+        Raise InvalidConfigError if no recorded step counts.
+        """
         times = self._times.get((synchronised, gpus_by_node, atomic_batch_size), [])
         if len(times) <= WARM_UP:
             raise InvalidConfigError(

@@ -66,6 +66,11 @@ class Metric:
         Function of a finished run's result that returns the metric in seconds, as a share or in its unit, or None if
         the run has none. Metrics that come with polluxsim are computed by `summarise` instead.
 
+    Raises
+    ------
+    InvalidInputError
+        If a part is not text, the title is empty, or `unit` or `better` is none of the allowed values.
+
     Examples
     --------
     >>> Metric("mean slowdown", better="less").heading
@@ -107,7 +112,7 @@ class Metric:
 
     @property
     def arrow(self) -> str:
-        """Return an arrow down if less is better, up if more is better, with a space before it."""
+        """Return an arrow down if less is better, up if more is better, with a space before it; "" if neither is."""
         return ARROWS[self.better]
 
     @property
@@ -191,7 +196,10 @@ def declare(frame: pd.DataFrame, declared: Mapping[str, Metric]) -> None:
 
 
 def declared_in(frame: pd.DataFrame) -> dict[str, Metric]:
-    """Return the declarations of the user's metrics among a frame's columns."""
+    """Return the declarations of the user's metrics in the attributes of a frame; none for another frame.
+
+    Raise InvalidInputError if the attributes have another form.
+    """
     values = values_in({"metrics": frame.attrs.get("metrics", {})})
     return {name: metric for name, (metric, _) in values.items()}
 
@@ -205,7 +213,10 @@ def _for_files(declared: Mapping[str, Metric]) -> dict[str, dict[str, Any]]:
 
 
 def computed(declared: Mapping[str, Metric], result: Result) -> dict[str, dict[str, Any]]:
-    """Return what run.json says of the user's metrics of a run: declaration and value by name."""
+    """Return what run.json says of the user's metrics of a run: declaration and value by name.
+
+    Raise InvalidInputError if a metric has no function, or its function fails or returns no number.
+    """
     entries = _for_files(declared)
     for name, metric in declared.items():
         entries[name]["value"] = _value(name, metric, result)

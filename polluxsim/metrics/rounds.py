@@ -13,8 +13,8 @@ from polluxsim.records.results import Result, RoundRecord
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     """Yield all recorded rounds, and the rounds between them at which a job was active, in order of time.
 
-    A round between records has the state of the record before it, with the cost up to then. `interval` is the run's
-    round interval [s].
+    A round between records has the state of the record before it, with the cost up to then. Rounds at which no job was
+    active are left out, unless they have a record. `interval` is the run's round interval [s].
     """
     jobs = result.job_records
     begins = sorted(job.submit_time for job in jobs)

@@ -23,7 +23,7 @@ from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status, dow
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
-    """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
+    """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown or 0."""
     if not result.gpu_seconds:
         return {}
     jobs = result.job_records  # also the jobs from before the run, which hold GPUs too

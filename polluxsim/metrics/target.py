@@ -55,9 +55,10 @@ class Target(NamedTuple):
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
     def value(self, result: Result, is_meant: Callable[[JobRecord], bool] = lambda _: True) -> float:
-        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve.
+        """Return the metric of a run [s; 1 for ρ]; ∞ if jobs were cut off, rejected or never submitted.
 
-        The metric is over the jobs that the target means; the makespan is always over all jobs.
+        The metric is over the jobs that the target means; the makespan is always over all jobs. Raise InvalidInputError
+        if none of these jobs has the quantity.
         """
         summary = summarise(result)
         if summary is not None:
@@ -89,7 +90,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Return the target in a text.
+    """Return the target in a text. Raise InvalidInputError if the text states none.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

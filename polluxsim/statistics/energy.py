@@ -65,7 +65,8 @@ def energy_of(run: Run, by: str, consumption: Consumption) -> Energy:
     The GPU time of a job counts at one power, with restarts and checkpoints. Jobs from before the start of the run
     count from its start.
 
-    Raise InvalidInputError if the run does not state its nodes and GPU time, or the power of a GPU type is not known.
+    Raise InvalidInputError if the run does not state its nodes and GPU time, its GPU types or their power are not
+    known, or no job with GPUs has a user or queue.
     """
     if run.result.gpu_seconds is None or "nodes" not in run.info:
         raise InvalidInputError(f"{run.name} does not state its nodes and their GPU time; make the run again")
@@ -106,7 +107,10 @@ def energy_of(run: Run, by: str, consumption: Consumption) -> Energy:
 
 
 def _types_of(run: Run, cluster: Cluster, consumption: Consumption) -> list[str]:
-    """Return the GPU type of each node."""
+    """Return the GPU type of each node.
+
+    Raise InvalidInputError if neither the cluster nor the user states the types, or both do.
+    """
     if cluster.node_types:
         if consumption.gpu_type is not None:
             raise InvalidInputError(f"--gpu-type has no effect: the cluster of {run.name} states its GPU types")
@@ -162,7 +166,7 @@ def _gpu_seconds_by_type(run: Run, types: list[str]) -> dict[str, dict[str, floa
 
 
 def _up_by_type(run: Run, cluster: Cluster, types: list[str]) -> dict[str, float]:
-    """Return the GPU time of the nodes that are up, by GPU type [GPU s]."""
+    """Return the GPU time of the nodes while they were up, by GPU type [GPU s]."""
     result = run.result
     down = dict.fromkeys(types, 0.0)
     for outage in result.outage_records:

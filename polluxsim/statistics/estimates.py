@@ -6,8 +6,9 @@ enough of them, and otherwise runs whose seeds change something (`independent`).
 which makes an interval too narrow.
 
 A change is over pairs of runs with the same workload and seed under two settings, because workloads differ more than
-settings do. It is a ratio of geometric means, in which twice and half the time cancel out. A ratio with a 0 has no
-logarithm: the change is then unknown, and `Measured.zeros` counts these pairs.
+settings do. It is a ratio of geometric means, in which twice and half the time cancel out. A ratio with one 0 has no
+logarithm, and `Measured.zeros` counts these pairs. The change is then unknown, unless the values of a setting are 0 in
+all pairs.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ class Sample(NamedTuple):
 class Measured(NamedTuple):
     """A mean or a change, and the independent units that it is computed from."""
 
-    estimate: Estimate  # the value of a change is nan if `zeros` is not 0
+    estimate: Estimate  # the value of a change is nan if `zeros` is not 0, unless all values are 0
     num_units: int  # number of units
     units: str  # "workloads", or "seeds" if there are too few workloads
     zeros: int = 0  # number of pairs of runs without a finite log ratio
@@ -252,7 +253,7 @@ class Measured(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Return whether there is a value."""
+        """Return whether there is a value, which may be ∞."""
         return not isnan(self.estimate.value)
 
     @property
@@ -293,7 +294,10 @@ class Samples:
         return int(sum(self._values.get((metric, arm), {}).values()))
 
     def mean(self, metric: str, arm: str, least: float = 0.0, most: float = inf) -> Measured | None:
-        """Return the mean of a metric with values from `least` to `most`, or None if nothing was measured."""
+        """Return the mean of a metric with values from `least` to `most`, or None if nothing was measured.
+
+        It is ∞ without an interval if a value is not finite.
+        """
         runs = self._runs(metric, arm)
         if runs is None:
             return None
@@ -305,7 +309,10 @@ class Samples:
         return _measured(estimate, units, runs)
 
     def change(self, metric: str, arm: str, baseline: str) -> Measured | None:
-        """Return the ratio of the geometric means of an arm and a baseline over pairs, minus 1; None without pairs."""
+        """Return the ratio of the geometric means of an arm and a baseline over pairs, minus 1; None without pairs.
+
+        The change is nan if a value is 0 in only one run of a pair, unless all values of the arm are 0.
+        """
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None
@@ -341,7 +348,10 @@ class Samples:
         return measured._replace(estimate=Estimate(measured.estimate.value, None, None))
 
     def _change_of_means(self, metric: str, arm: str, baseline: str) -> Measured | None:
-        """Return the ratio of the means of an arm and a baseline over pairs, minus 1; None without pairs."""
+        """Return the ratio of the means of an arm and a baseline over pairs, minus 1; None without pairs.
+
+        It is ∞ without an interval if a value is not finite.
+        """
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None

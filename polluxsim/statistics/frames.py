@@ -26,7 +26,10 @@ SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload."
 
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each run with its settings and metrics [s; GPU h], like `sweep.parquet`."""
+    """Return a row for each run with its settings and metrics [s; GPU h], like `sweep.parquet`.
+
+    A run without jobs has no metrics.
+    """
     names_and_infos = []
     metrics: list[dict[str, Any]] = []
     for run in runs:
@@ -63,7 +66,7 @@ NOT_ALWAYS_STATED = ("earlier_gpu_hours",)  # metrics that only runs with jobs f
 
 
 def stated_columns(info: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the metrics that a run.json states, as `columns_of` does; None if it does not state all of them."""
+    """Return the metrics that a run.json states, as `columns_of` does; None if one of them is missing or no number."""
     summary = info.get("summary")
     if not isinstance(summary, Mapping):
         return None
@@ -170,9 +173,10 @@ PARQUET = ".parquet"  # end of the names of datasets
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in folders of runs and sweeps, each once. Of equal runs in several sweeps, only the first counts.
+    """Read the runs in folders of runs and sweeps, each once.
 
-    Raise InvalidInputError if a run is unreadable or has no jobs.
+    If a folder is that of a sweep, only the first of equal runs counts. Raise InvalidInputError if a run is unreadable
+    or has no jobs.
     """
     paths = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
     runs = [read_run(path) for path in paths]
@@ -216,8 +220,8 @@ def _frame_of_folders(folders: Sequence[Path]) -> pd.DataFrame:
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
     """Read a row for each run, from folders and Parquet datasets.
 
-    Of equal runs in several folders, only the first counts. Raise InvalidInputError if one is unreadable, or if a run
-    in a folder has no jobs.
+    If a folder is that of a sweep, only the first of equal runs in the folders counts. Raise InvalidInputError if a
+    folder or a dataset is unreadable, or if a run in a folder has no jobs.
     """
     frames: list[pd.DataFrame] = []
     folders: list[Path] = []

@@ -205,6 +205,7 @@ def _shipped_as(settings: Settings, group: str) -> str | None:
     """
 
     def class_in(row: Settings) -> object:
+        """Return the class of the group in settings, for a policy its name."""
         if group == "policy":
             return policy_name(row)
         return row.get(f"{group.replace('/', '.')}._target_")
@@ -249,14 +250,16 @@ def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
     """Return a label for each row of settings: its policy if there are several, and the other settings that differ.
 
-    Labels leave out pooled and ignored settings, for example the setting along the x axis of a sweep. A setting that a
-    row lacks is None. The label of a fork ends with its time, like "SRTF from 3:00:00".
+    Labels leave out pooled and ignored settings, for example the setting along the x axis of a sweep. A setting that
+    one row lacks and another has differs; only the label of the other names it. The label of a fork ends with its time,
+    like "SRTF from 3:00:00".
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT, RULE_OF_SHARES, FORKED_AT}
     has_several_policies = len({policy_name(row) for row in rows}) > 1
     num_values_by_text: dict[str, Counter[str]] = {}  # by setting, the number of its distinct values with each text
 
     def setting_text(key: str, row: Settings, keys: Sequence[str]) -> str:
+        """Return the text of a setting of a row among the `keys` of its label, with the whole value if need be."""
         if key not in num_values_by_text:
             num_values_by_text[key] = Counter(in_words(key, value) for value in _distinct_values(key, rows))
         # Two values may have one text, like two files with one name in different folders.

@@ -28,7 +28,10 @@ def completion_hours(result: Result) -> tuple[Array, int]:
 
 
 def hours_by_application(result: Result) -> dict[str, Array]:
-    """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
+    """Return the completion times of the jobs in means, by application [h].
+
+    A job that was cut off counts with its age at the end of the run.
+    """
     hours: dict[str, list[float]] = {}
     for job in counted(result):
         time = job.jct
@@ -101,8 +104,8 @@ def size_name(index: int) -> str:
 def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
     """Return waiting times in total [s] and slowdowns of complete jobs, by index of the group as in `size_name`.
 
-    Jobs are grouped by the number of GPUs that they ask for; jobs without a known number are left out. The slowdown is
-    the JCT over the time with GPUs.
+    Jobs are grouped by the number of GPUs that they ask for; jobs without a known number or without any time with GPUs
+    are left out. The slowdown is the JCT over the time with GPUs.
     """
     waits: dict[int, list[float]] = {}
     slowdowns: dict[int, list[float]] = {}

@@ -219,9 +219,10 @@ def metric_lines(
     user_values: Sequence[UserValues] = (),
     is_shown: Callable[[str], bool] = lambda field: True,
 ) -> list[MetricLine]:
-    """Return the metrics of runs that have a value in some run, and the user's metrics.
+    """Return the metrics of runs that reports list, the user's metrics last.
 
-    `is_shown` tells which shipped metrics to return, by name.
+    A metric without a value in any run is left out, as a rule. `is_shown` tells which shipped metrics to return, by
+    name.
 
     `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has
     the declarations and the values of the user's metrics of each run, by name.
@@ -268,7 +269,10 @@ def _lines_of_user(user_values: Sequence[UserValues], runs: Sequence[Summary]) -
 
 
 def _is_listed(line: MetricLine) -> bool:
-    """Return whether a metric is listed: it is not 0 in some run, or 0 is a result and it is known in some run."""
+    """Return whether a metric is listed: it is not 0 in some run, or 0 is a result and it is known in some run.
+
+    The average JCT and the largest ρ are always listed.
+    """
     if any(line.values):
         return True
     if line.field in WHERE_ANY:
@@ -334,7 +338,7 @@ def difference(line: MetricLine, run: int, first: int) -> tuple[str, str]:
 
 
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> MetricLine:
-    """Return the line of a shipped metric."""
+    """Return the line of a shipped metric. That of the deadlines has numbers beside the share."""
     line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
     if field != "deadlines_met":
         return line

@@ -77,6 +77,8 @@ def time_text(time: float, size: float) -> str:
 def number_text(value: float) -> str:
     """Return a whole number with all digits, another number with four significant digits, with commas for thousands.
 
+    All digits before the point stay, and a number below 0.001 has an exponent.
+
     >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5), number_text(2e-5)
     ('71,100', '942.3', '0.7181', '20.50', '2e-05')
     """

@@ -132,7 +132,7 @@ def submitted(result: Result) -> list[JobRecord]:
 
 
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
-    """Return the submission of a job, or the start of the run if it is later, and its end or that of the run [s]."""
+    """Return the submission of a job, or 0 if it is earlier, and its end, or that of the run if it did not end [s]."""
     start = max(job.submit_time, 0.0)
     if job.left_at is None:
         return start, result.end_time
@@ -150,12 +150,12 @@ def allocations_of(result: Result, job: JobRecord) -> list[AllocationRecord]:
 
 
 def active_jobs(result: Result) -> Steps:
-    """Return the jobs that are submitted and have not ended."""
+    """Return the number of jobs that are submitted and have not ended, over time."""
     return _counted(_arrivals_and_ends(result))
 
 
 def waiting_jobs(result: Result) -> Steps:
-    """Return the jobs that are submitted, have not ended, and hold no GPU."""
+    """Return the number of jobs that are submitted, have not ended, and hold no GPU, over time."""
     return _counted(chain(_arrivals_and_ends(result), _losses_of_all_gpus(result)))
 
 
@@ -181,7 +181,10 @@ def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
 
 
 def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
-    """Return the GPUs that jobs hold until they complete or lose them, on all nodes or on the given ones."""
+    """Return the number of GPUs that jobs hold, over time, on all nodes or on the given ones.
+
+    A shared GPU counts once.
+    """
     return _counted(chain(_changes_of_gpus(result, nodes), _changes_of_sharing(result, nodes)))
 
 
@@ -217,7 +220,7 @@ def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterat
 
 
 def nodes_up(result: Result) -> Steps:
-    """Return the nodes that are up, at rounds in which something happened."""
+    """Return the number of nodes that are up, over time. It changes at rounds only, as the run records it."""
     return _of_rounds(result, "nodes")
 
 
@@ -250,6 +253,8 @@ def axis_start(results: Iterable[Result]) -> float:
 
 def bin_edges(end_time: float, bin_width: float, start: float = 0.0) -> Array:
     """Return the edges of bins from a start to the end of the run, shape (n + 1,) [s]. The last bin may be narrower.
+
+    A run that ends at the start or earlier has one bin of the full width.
 
     >>> bin_edges(70.0, 30.0).tolist(), bin_edges(70.0, 30.0, start=20.0).tolist()
     ([0.0, 30.0, 60.0, 70.0], [20.0, 50.0, 70.0])

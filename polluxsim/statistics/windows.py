@@ -27,7 +27,8 @@ IN_WINDOW = (
 class SubmissionWindow:
     """The times between which a job was submitted. A date is a time of each run by itself.
 
-    Raise InvalidInputError where an end is a date and a run has no dates, or where the window has no job.
+    The methods raise InvalidInputError if an end is a date and a run has no dates, if the window ends before it begins,
+    or if it has no job of a run.
     """
 
     since: float | Date | None = None  # [s], or a date; None: from the start of the run

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.common.instants import first_round, slack
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Placement
 from polluxsim.policies.contract.view import Changes, ClusterView, Health, JobProxy, JobSnapshot, SharedGpus
 
@@ -70,6 +71,14 @@ def test_a_part_of_a_view_has_nothing_of_other_jobs_and_nodes() -> None:
     assert part.health == Health((1,), (0, 1, 1), ((0, 60.0),), (4,))
     assert part.sharing == SharedGpus({"a": held["a"]}, {"a": 1.0})
     assert part.nominal_gpus == 8
+
+
+def test_a_question_about_an_unknown_type_leaves_the_cluster_as_it_is() -> None:
+    types = Cluster.of_groups([[1, 8, "a100-40"], [2, 4, "t4"]]).node_types
+    of_types = ClusterView(0.0, (8, 4, 4), (), node_types=types)
+    assert not of_types.nodes_of("h100")
+    assert of_types.gpus_of("h100") == 0
+    assert list(types.nodes) == ["a100-40", "t4"]
 
 
 def test_a_proxy_shows_the_job_but_for_its_own_values_and_can_be_copied() -> None:

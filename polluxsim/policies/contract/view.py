@@ -271,10 +271,7 @@ class ClusterView:
         return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
-        """Return the numbers of the nodes of a type that have started; of all of them if no types are stated.
-
-        Raise KeyError if the cluster states types, and not this one.
-        """
+        """Return the numbers of the nodes of a type that have started; of all of them if no types are stated."""
         if not self.node_types:
             return range(len(self.gpus_per_node))
         nodes = self.node_types.nodes[gpu_type]

@@ -94,7 +94,11 @@ class WorkClock:
 
 
 def _ends_on_one_machine(starts: Sequence[float], sizes: Sequence[float], capacity: Capacity) -> Array:
-    """Return the ends of jobs on one machine that works on the job with the least work left [s]."""
+    """Return the ends of jobs on one machine that works on the job with the least work left [s].
+
+    The loop counts in GPU time since the start of the clock (`done`, `until`), in which the machine has a constant
+    speed however many GPUs are up.
+    """
     clock = WorkClock(capacity)
     order = sorted(range(len(starts)), key=lambda job: starts[job])
     ends = np.zeros(len(starts))
@@ -105,6 +109,7 @@ def _ends_on_one_machine(starts: Sequence[float], sizes: Sequence[float], capaci
         until = np.inf
         if place + 1 < len(order):
             until = clock.total(starts[order[place + 1]])
+        # Between two arrivals no job can overtake another: the one with the least work left stays it.
         while waiting and done < until:
             left, running = heappop(waiting)
             if done + left > until:
@@ -113,5 +118,7 @@ def _ends_on_one_machine(starts: Sequence[float], sizes: Sequence[float], capaci
             else:
                 done += left
                 ends[running] = clock.end(starts[running], done - clock.total(starts[running]))
-        done = max(done, until) if until < np.inf else done
+        # Without a waiting job, the machine is idle until the next arrival.
+        if until < np.inf:
+            done = max(done, until)
     return ends

@@ -63,7 +63,7 @@ def bounds_of(
 
 
 def _mean_parts(problem: Problem, slots: Slots | None, time_limit: float) -> dict[str, float]:
-    """Return the bounds on the mean JCT by part [s]."""
+    """Return the bounds on the mean JCT by part [s]. Without `slots`, only the jobs alone bound it."""
     parts = {"alone": mean_alone(problem)}
     if slots is None:
         return parts

@@ -28,9 +28,9 @@ class _Part(NamedTuple):
 def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) -> int:
     """Return a number of deadlines that no schedule exceeds.
 
-    `most` is the number of jobs that would meet their deadlines alone. Each job has a part z of its work done by its
-    deadline, and counts z. For any prices, the sum is at most the price of all GPU time, and 1 less its least price for
-    each job that costs less than 1.
+    `most` is the number of jobs that would meet their deadlines alone, which is returned if no prices prove less. Each
+    job has a part z of its work done by its deadline, and counts z. For any prices, the sum is at most the price of all
+    GPU time, and 1 less its least price for each job that costs less than 1.
     """
     jobs = []
     free = 0  # jobs with a deadline after the slots with prices
@@ -55,6 +55,7 @@ def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) 
 
 
 def _parts(jobs: list[tuple[Linear, float]], slots: Slots) -> list[_Part]:
+    """Return the parts of jobs, given with their deadlines, on each pool that they can use."""
     ends = slots.priced
     parts = []
     for number, (job, deadline) in enumerate(jobs):

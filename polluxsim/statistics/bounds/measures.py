@@ -32,7 +32,7 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
     measures: list[Measure] = []
     different: list[Array] = []
     for weight in weights:
-        scaled = weight / weight.max()
+        scaled = weight / weight.max()  # only the ratios of weights matter
         if any(np.allclose(scaled, other, rtol=EQUAL, atol=0) for other in different):
             continue
         different.append(scaled)

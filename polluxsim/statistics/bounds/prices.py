@@ -36,7 +36,7 @@ def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
 
     jobs = problem.arrays
     priced = slots.padded(prices)
-    usage = np.zeros(priced.shape)
+    usage = np.zeros(priced.shape)  # to which `least_costs` adds
     costs, _ = least_costs(
         slots.ends, priced, jobs.ready, jobs.measures, jobs.works, jobs.firsts, jobs.pools, jobs.gpus, jobs.rates, usage
     )
@@ -45,9 +45,11 @@ def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
 
 
 class Search:
-    """A search for prices that prove much: subgradient steps towards a bound above the best one.
+    """A search for prices that prove a high bound: subgradient steps towards a bound above the best one.
 
-    B. T. Polyak, "Minimization of unsmooth functionals", 1969. A price rises where jobs would use more than there is.
+    A price rises where jobs would use more than there is. `best` is the best bound so far [s].
+
+    Source: B. T. Polyak, "Minimization of unsmooth functionals", 1969.
     """
 
     def __init__(self, problem: Problem, slots: Slots, prices: Array) -> None:
@@ -80,6 +82,7 @@ class Search:
             self.best_prices = self._present
         else:
             self._in_vain += 1
+        # The aim may be above the highest bound that prices can prove. Go on from the best prices with a lower aim.
         if self._in_vain > PATIENCE:
             self._aim /= 2
             self._in_vain = 0
@@ -90,7 +93,8 @@ class Search:
         excess = (priced.usage - self._slots.gpu_seconds) / lengths
         self._direction = INERTIA * self._direction + (1 - INERTIA) * excess
         square = float((self._direction**2 * lengths).sum())
-        if not square:
+        if not square:  # the jobs use exactly what is there, so that the prices are the best ones
             return
+        # Polyak's step: as long as it would take to reach the aim if the bound rose linearly.
         missing = max(self.best * (1 + self._aim) - priced.mean, 0.0) * len(self._problem.jobs)
         self._present = np.maximum(self._present + missing / square * self._direction, 0.0)

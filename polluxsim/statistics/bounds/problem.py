@@ -78,6 +78,7 @@ class Capacity:
 
     def gpu_seconds(self, ends: Array) -> Array:
         """Return the GPU time in each slot, shape (pools, S) [GPU s]; `ends` has the start and the ends of slots."""
+        # Between two points, the number of GPUs does not change, and no slot begins.
         points = np.union1d(ends, self.times[(self.times > ends[0]) & (self.times < ends[-1])])
         places = np.searchsorted(self.times, points[:-1], side="right") - 1
         parts = self.gpus[:, places] * np.diff(points)
@@ -108,7 +109,10 @@ class Problem:
 
     @cached_property
     def weightings(self) -> list[list[float]]:
-        """Return weights of the pools with which sums over pools are bounded: equal ones, and ones by speed."""
+        """Return weights of the pools with which sums over pools are bounded: equal ones, and ones by speed.
+
+        If both are equal, they are returned once. Each job must have a measure.
+        """
         equal = [1.0] * self.capacity.num_pools
         fastest = [0.0] * self.capacity.num_pools
         for job in self.jobs:

@@ -27,7 +27,10 @@ class Linear(NamedTuple):
 
 
 def linear(job: JobLimits) -> Linear:
-    """Return a job that needs no more GPUs than the job does at its most efficient mode of each pool."""
+    """Return a simpler job that is never worse off: at each rate it needs at most the GPUs that the job needs.
+
+    On each pool, it has the highest rate of the job, and the GPU time of its most efficient mode.
+    """
     measure = job.measures[0]
     best: dict[int, tuple[float, float]] = {}  # by pool: GPU time for each second at full speed, and the highest rate
     for mode in measure.modes:
@@ -42,7 +45,7 @@ def programme_prices(problem: Problem, slots: Slots, time_limit: float) -> Array
     jobs = [linear(job) for job in problem.jobs]
     joined = _joined(jobs, slots)
     ends = slots.priced[::joined]
-    if ends[-1] < slots.priced[-1]:
+    if ends[-1] < slots.priced[-1]:  # the last joined slot has fewer slots
         ends = np.append(ends, slots.priced[-1])
     columns = _Columns(jobs, ends)
     prices = columns.solve(problem.capacity.gpu_seconds(ends), time_limit)
@@ -59,6 +62,18 @@ def _joined(jobs: list[Linear], slots: Slots) -> int:
     return max(int(np.ceil(min(seconds / length, len(jobs) * len(slots.lengths)) / MOST_COLUMNS)), 1)
 
 
+class _Span(NamedTuple):
+    """The slots in which a job may run on a pool, each of which is a column of the programme."""
+
+    job: int
+    pool: int
+    slots: Indices  # numbers of the slots, shape (n,)
+    starts: Array  # earliest time in each slot, shape (n,) [s]
+    lengths: Array  # longest time in each slot, shape (n,) [s]
+    gpus: float
+    rate: float
+
+
 class _Columns:
     """The columns of the programme: the time that a job runs on a pool in a slot."""
 
@@ -66,23 +81,24 @@ class _Columns:
         self._num_slots = len(ends) - 1
         self._shortest = np.array([job.shortest for job in jobs])
         ahead = AHEAD * float(self._shortest.mean())
-        parts: list[tuple[int, int, Indices, Array, Array, float, float]] = []
+        spans: list[_Span] = []
         for index, job in enumerate(jobs):
             first = max(int(np.searchsorted(ends, job.ready, side="right")) - 1, 0)
+            # Later slots would make the programme large, and are hardly ever used.
             last = int(np.searchsorted(ends, job.ready + job.shortest + ahead, side="right"))
             places = np.arange(first, min(max(last, first + 1), self._num_slots))
             starts = np.maximum(ends[places], job.ready)
             lengths = ends[places + 1] - starts
             for pool, gpus, rate in job.gpus:
-                parts.append((index, pool, places, starts, lengths, gpus, rate))
-        sizes = [len(part[2]) for part in parts]
-        self._job = np.repeat([part[0] for part in parts], sizes)
-        self._pool = np.repeat([part[1] for part in parts], sizes)
-        self._slot = np.concatenate([part[2] for part in parts])
-        self._start = np.concatenate([part[3] for part in parts])
-        self._most = np.concatenate([part[4] for part in parts])
-        self._gpus = np.repeat([part[5] for part in parts], sizes)
-        self._rate = np.repeat([part[6] for part in parts], sizes)
+                spans.append(_Span(index, pool, places, starts, lengths, gpus, rate))
+        sizes = [len(span.slots) for span in spans]
+        self._job = np.repeat([span.job for span in spans], sizes)
+        self._pool = np.repeat([span.pool for span in spans], sizes)
+        self._slot = np.concatenate([span.slots for span in spans])
+        self._start = np.concatenate([span.starts for span in spans])
+        self._most = np.concatenate([span.lengths for span in spans])
+        self._gpus = np.repeat([span.gpus for span in spans], sizes)
+        self._rate = np.repeat([span.rate for span in spans], sizes)
 
     def solve(self, gpu_seconds: Array, time_limit: float) -> Array | None:
         """Return the dual values of the capacity, shape (pools, S), or None without a solution."""
@@ -105,6 +121,7 @@ class _Columns:
         )
         if solution.status != 0:
             return None
+        # Rounding can give a price below 0, which would prove nothing.
         prices: Array = np.maximum(-solution.ineqlin.marginals, 0.0).reshape(gpu_seconds.shape)
         return prices
 

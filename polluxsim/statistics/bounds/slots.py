@@ -38,7 +38,7 @@ class Slots(NamedTuple):
 
 
 def slots_of(problem: Problem) -> Slots:
-    """Return the slots for the prices of a problem."""
+    """Return the slots for the prices of a problem. Each of its jobs must have a measure."""
     first = problem.start
     latest = max(job.ready + job.shortest for job in problem.jobs)
     until = max(latest, first + makespan_of_work(problem))
