@@ -36,6 +36,7 @@ def add_bound(parser: ArgumentParser) -> None:
 
 
 def _bound(options: Namespace) -> int:
+    """Compute, store and print the bounds of runs; return the exit status."""
     from polluxsim.common.progress_line import progress_line
     from polluxsim.run.bounds import BoundRequest, bounds_of_runs, store
     from polluxsim.statistics.bounds.bounding import METRICS, TIME_LIMIT
@@ -45,9 +46,10 @@ def _bound(options: Namespace) -> int:
     with progress_line("bounds", len(runs)) as show_progress:
 
         def show(number: int, count: int) -> None:
-            show_progress(number - 1, count, "")
+            show_progress(number - 1, count, "")  # the world with this number only begins
 
         bounds = bounds_of_runs(runs, request, show)
+    # Before the output, which a closed pipe may end.
     for run, bound in zip(runs, bounds, strict=True):
         store(run, bound)
     if options.form == "json":
@@ -60,7 +62,10 @@ def _bound(options: Namespace) -> int:
 
 
 def _runs(folders: Sequence[Path], modules: Sequence[str]) -> list[Run]:
-    """Return the finished runs in folders of runs and sweeps. Each run has jobs."""
+    """Return the finished runs in folders of runs and sweeps.
+
+    Raise InvalidInputError if a run cannot be read, or has no jobs that metrics count.
+    """
     from polluxsim.cli.past_run import read_past_run
     from polluxsim.records.folders import run_folders
 
@@ -81,12 +86,16 @@ def _print_table(runs: Sequence[Run], bounds: Sequence[RunBound]) -> None:
     table = bounds_table(bounds_by_name, is_named=len(runs) > 1)
     if table is not None:
         console().print(table)
-    sentences: dict[str, list[str]] = {}
+    # Most runs have the same sentences, so each sentence is printed once, with the runs that it is about.
+    runs_by_sentence: dict[str, list[str]] = {}
     for name, bound in zip(names, bounds, strict=True):
         for sentence in bound.sentences:
-            sentences.setdefault(sentence, []).append(name)
-    for sentence, named in sentences.items():
-        print(sentence if len(named) == len(runs) else f"{', '.join(named)}: {sentence}")
+            runs_by_sentence.setdefault(sentence, []).append(name)
+    for sentence, run_names in runs_by_sentence.items():
+        if len(run_names) == len(runs):
+            print(sentence)
+        else:
+            print(f"{', '.join(run_names)}: {sentence}")
 
 
 def _as_json(run: Run, bound: RunBound) -> dict[str, Any]:
@@ -101,6 +110,7 @@ def _as_json(run: Run, bound: RunBound) -> dict[str, Any]:
 
 
 def _metric_as_json(bound: MetricBound, value: float | None) -> dict[str, Any]:
+    """Return a bound as plain values, with the metric of the run; None for a run without the metric."""
     return {
         "value": value,
         "bound": bound.value,
@@ -120,11 +130,14 @@ def _print_csv(runs: Sequence[Run], bounds: Sequence[RunBound]) -> None:
         for start, of_metrics in (("any time", bound.metrics), ("rounds", bound.at_rounds)):
             for name, of_metric in of_metrics.items():
                 about = _metric_as_json(of_metric, bound.values.get(name))
-                del about["parts"]
+                del about["parts"]  # a mapping has no place in a cell
                 rows.append({"run": run.name, "metric": name, "starts_at": start, **about})
     columns = ["run", "metric", "starts_at", "value", "bound", "is_upper", "gap", "part"]
     print(pd.DataFrame(rows, columns=columns).to_csv(index=False), end="")
-    for sentence in dict.fromkeys(sentence for bound in bounds for sentence in bound.sentences):
+    sentences: dict[str, None] = {}  # each once, in order
+    for bound in bounds:
+        sentences |= dict.fromkeys(bound.sentences)
+    for sentence in sentences:
         print(sentence, file=sys.stderr)
 
 

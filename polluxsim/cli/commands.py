@@ -25,7 +25,10 @@ class Command(NamedTuple):
     names: bool = False  # whether names stand among the settings
 
     def takes(self, word: str) -> bool:
-        """Return whether a word may stand among the settings: KEY=VALUE, or ~KEY to delete a setting."""
+        """Return whether a word may stand among the settings: KEY=VALUE, or ~KEY to delete a setting.
+
+        If the command takes `names` too, any word may be one.
+        """
         return self.names or "=" in word or word.startswith("~")
 
 
@@ -140,6 +143,7 @@ def parser_of(name: str) -> Parser:
     declare_options(parser)
     if command.configs:
         add_option(parser, "config-dir")
+    # After the options, because a command may set its epilog with them.
     parser.state(statuses(command))
     return parser
 
@@ -163,7 +167,10 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command. An error message has one line; it repeats the user's words and states what to do."""
+    """Parser of a command. It raises InvalidConfigError about a mistake, in place of a SystemExit.
+
+    An error message has one line; it repeats the user's words and states what to do.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Help, "add_help": True, **options})
@@ -171,6 +178,7 @@ class Parser(argparse.ArgumentParser):
 
     def state(self, statuses: str) -> None:
         """State the exit statuses in the help text, and in those of subcommands, before the example."""
+        # A subcommand, like a kind of figure, has a help text of its own.
         parsers: list[argparse.ArgumentParser] = [self]
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -185,6 +193,7 @@ class Parser(argparse.ArgumentParser):
         An argument that takes several words has the words before and after the options; argparse takes only the first
         row of words.
         """
+        # A mistake in a word is reported before a missing output, which argparse would report first.
         self._needed = [action for action in self._actions if action.required and action.dest == "output"]
         for action in self._needed:
             action.required = False
@@ -201,7 +210,10 @@ class Parser(argparse.ArgumentParser):
         return options, unknown_words
 
     def _more_values(self, action: argparse.Action, words: Sequence[str]) -> list[Any]:
-        """Return the values of an argument for the words that are no options."""
+        """Return the values of an argument for the words that are no options.
+
+        Raise InvalidConfigError if one of the words has no value.
+        """
         try:
             return [self._get_value(action, word) for word in words if not word.startswith("-")]
         except argparse.ArgumentError as error:
@@ -209,6 +221,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help text, which shows the required arguments of the command."""
+        # --help asks for the text while `parse_known_args` lets the output be missing.
         for action in self._needed:
             action.required = True
         return super().format_help()
@@ -255,6 +268,7 @@ def in_words(message: str) -> str:
     """Return a message of argparse in plain words with a remedy, and with the known choice that is most similar."""
     for pattern, words in MESSAGES:
         message = re.sub(pattern, words, message)
+    # Only for a choice, argparse states what is allowed.
     match = re.search(r"(.*) is '(.*?)', must be one of (.*)", message)
     if match is None:
         return message

@@ -47,32 +47,38 @@ TAKEN: Mapping[str, Mapping[str, Any]] = {
     "cards": {"note": "cards to compare (default: the model of the agents, fitted to PROFILES)"},
     "application": {"once": True, "note": "(default: cifar10, or the first if there is none)"},
 }
-"""Arguments of `take` for each option."""
+"""Arguments of `add_option`, besides the name, by option. An option that is missing here has none."""
 
 
 def _take_options(parser: ArgumentParser, kind: str) -> None:
     """Declare what a kind of figure draws, and its options."""
     names = list(OPTIONS[kind])
     if kind in OF_PROFILES:
-        names.remove("profiles")
+        names.remove("profiles")  # here it is the subject of the figure, so it takes no --profiles
         folder = "folder of measured profiles or of cards (default: the cards of polluxsim)"
         parser.add_argument("profiles", nargs="?", type=path, metavar="PROFILES", help=folder)
     else:
         add_runs(parser, ALSO.get(kind, ""))
     for name in names:
-        has_several = (kind, name) == ("throughput", "application")
-        add_option(parser, name, **({"note": "(default: all)"} if has_several else TAKEN.get(name, {})))
+        arguments = TAKEN.get(name, {})
+        if (kind, name) == ("throughput", "application"):
+            arguments = {"note": "(default: all)"}  # this figure has a panel for each application
+        add_option(parser, name, **arguments)
 
 
 def _plot(options: Namespace) -> None:
+    """Draw a figure and write it to its file."""
     from polluxsim.look.plot.kinds import FigureSubject, draw
     from polluxsim.look.plot.style import check_ending, save
 
+    # Before the runs are read, which may take long.
     check_ending(options.output)
-    given = {name: getattr(options, name) for name in ("width", "dark", *OPTIONS[options.kind])}
-    if given.get("bin") is not None:
-        given["bin"] /= MINUTE
-    figure = draw(PlotRequest.of(options.kind, given), FigureSubject(getattr(options, "runs", ())))
+    values: dict[str, Any] = {"width": options.width, "dark": options.dark}
+    for name in OPTIONS[options.kind]:
+        values[name] = getattr(options, name)
+    if values.get("bin") is not None:
+        values["bin"] /= MINUTE  # a request of a figure has minutes, as in Python
+    figure = draw(PlotRequest.of(options.kind, values), FigureSubject(getattr(options, "runs", ())))
     save(figure, options.output)
     print(f"wrote {options.output}")
 
@@ -108,6 +114,7 @@ def add_timeline(parser: ArgumentParser) -> None:
 
 
 def _timeline(options: Namespace) -> None:
+    """Write a timeline. Raise InvalidInputError if the run cannot be read, or the name of the file has another end."""
     from polluxsim.common.files import atomic_write
     from polluxsim.look.timeline import write_timeline
     from polluxsim.records.storage import read_run

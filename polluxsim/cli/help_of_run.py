@@ -20,7 +20,7 @@ def with_meanings(text: str) -> str:
 
 
 def _explained(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a configuration in YAML, each with the comment of its setting.
+    """Yield the lines of a configuration in YAML, each with the comment of its setting; a long one has further lines.
 
     The comments of a part with a class, like `policy`, are those in the configuration files of its group.
     """
@@ -33,6 +33,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
             continue
         depth = len(setting[1])
         name = setting[2]
+        # A line that is no deeper than a part is outside of it.
         while parts[-1][0] >= depth:
             parts.pop()
         _, group, meanings = parts[-1]
@@ -47,6 +48,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
         if not comment_lines:
             yield line
             continue
+        # A longer line pushes its comment to the right, with two spaces in between.
         yield f"{line:<{COLUMN - 2}}  {comment_lines[0]}"
         for comment_line in comment_lines[1:]:
             yield " " * COLUMN + comment_line

@@ -31,7 +31,10 @@ def _has_keyboard() -> bool:
 
 @contextmanager
 def pressed_keys() -> Iterator[KeyReader]:
-    """Yield a function that reads keys from standard input if it is the terminal of this process."""
+    """Yield a function that reads keys from standard input, or `no_key` if there is no keyboard.
+
+    A keyboard is the terminal of this process, in the main thread.
+    """
     if not (in_main_thread() and _has_keyboard()):
         yield no_key
         return
@@ -46,8 +49,10 @@ def pressed_keys() -> Iterator[KeyReader]:
         readable_files, _, _ = select.select([file], [], [], timeout)
         if not readable_files:
             return ""
+        # All keys that were pressed since the last call; only the last one counts.
         return os.read(file, 64).decode("utf-8", "replace")[-1:]
 
+    # The terminal would stay without echo if the process ended at once.
     with ending_with(lambda: termios.tcsetattr(file, termios.TCSADRAIN, before)):
         tty.setcbreak(file)
         yield read

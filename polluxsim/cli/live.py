@@ -56,7 +56,7 @@ DIM = Style(dim=True)  # secondary text
 BOLD = Style(bold=True)  # important text
 
 
-class Shown(NamedTuple):
+class FrameState(NamedTuple):
     """State of the run that a frame shows."""
 
     record: RoundRecord  # of the last round
@@ -95,11 +95,11 @@ class Picture:
         self._started = perf_counter()
         self.keys = ""
         self._styles: dict[JobId | None, Style] = {None: DIM}  # of free GPUs, and of jobs that were drawn
-        self._shown: Shown | None = None
+        self._state: FrameState | None = None
         self._on: dict[Gpu, list[JobId]] = {}  # jobs on the numbered GPUs
 
     def show(self, run: Simulation) -> None:
-        """Show the last round of a run in the next frame.
+        """Show the last round of a run in the next frame. Do nothing before the first round.
 
         Jobs of workloads that grow during the run get colours when they arrive.
         """
@@ -111,7 +111,7 @@ class Picture:
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
         allocation = {} if is_over else run.allocation
-        self._shown = Shown(
+        self._state = FrameState(
             last, run.start_time, allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time,
             run.shares,
         )  # fmt: skip
@@ -129,28 +129,29 @@ class Picture:
         """Yield the lines of a frame, at most the height of the terminal."""
         width = options.max_width
         height = options.height or console.height
-        if self._shown is None:
+        if self._state is None:
             yield Segment("starting; the first run ever compiles its kernels")
             return
-        # A blank line follows each part. Each part leaves lines for the parts after it.
-        lines = list(islice(self._head(self._shown, width), max(height // 3, 1)))
+        # A blank line follows each part. Each part leaves lines for the parts after it. The head has at most a third of
+        # the height, because a narrow terminal would fill with its numbers.
+        lines = list(islice(self._head(self._state, width), max(height // 3, 1)))
         lines.append([])
-        lines += self._grid(self._shown, width, height - len(lines) - 5)
+        lines += self._grid(self._state, width, height - len(lines) - 5)
         lines.append([])
-        lines += self._jobs(self._shown, width, height - len(lines) - 2)
+        lines += self._jobs(self._state, width, height - len(lines) - 2)
         lines.append([])
-        lines.append(self._queue(self._shown, width))
+        lines.append(self._queue(self._state, width))
         for index, line in enumerate(lines[:height]):
             if index:
                 yield Segment.line()
             yield from Segment.adjust_line_length(line, width, pad=False)
 
-    def _head(self, shown: Shown, width: int) -> Iterator[list[Segment]]:
+    def _head(self, state: FrameState, width: int) -> Iterator[list[Segment]]:
         """Yield lines of numbers, the shares of GPU time, and the sparklines."""
         gap = "   "
         line = list[Segment]()
         free_width = width
-        for index, fact in enumerate(self._facts(shown)):
+        for index, fact in enumerate(self._facts(state)):
             if line and len(fact) + len(gap) > free_width:
                 yield line
                 line = []
@@ -159,40 +160,42 @@ class Picture:
             line.append(Segment(fact, BOLD if index == 0 else None))
             free_width -= len(fact) + len(gap)
         yield line
-        if shown.gpu_time:
-            shares = ", ".join(f"{name} {percent(share)}" for name, share in shown.gpu_time.items())
+        if state.gpu_time:
+            shares = ", ".join(f"{name} {percent(share)}" for name, share in state.gpu_time.items())
             yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
             yield list(self._sparklines(width // 3 - 15))
 
-    def _facts(self, shown: Shown) -> Iterator[str]:
+    def _facts(self, state: FrameState) -> Iterator[str]:
         """Yield the numbers of the head as texts."""
-        record = shown.record
+        record = state.record
         spent = perf_counter() - self._started
-        simulated = record.time - shown.start
+        simulated = record.time - state.start
         yield f"{clock(simulated)} simulated"
-        yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
-        yield f"{shown.num_ended}/{shown.num_jobs} jobs ended   {record.active_jobs} active"
-        num_gpus = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
+        yield f"{percent(state.num_ended / max(state.num_jobs, 1))} done"
+        yield f"{state.num_ended}/{state.num_jobs} jobs ended   {record.active_jobs} active"
+        num_gpus = sum(self._cluster.gpus_per_node[: self._nodes_up(state)])
         yield f"{record.gpus_in_use}/{num_gpus} {OVER_TIME['gpus'].title}"
         if self._cluster.least_nodes is not None:
             yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
         num_jobs_on = Counter[Gpu]()
-        for gpus, _ in shown.shares.values():
+        for gpus, _ in state.shares.values():
             num_jobs_on.update(gpus)
         num_shared = sum(count > 1 for count in num_jobs_on.values())
         if num_shared:
             yield f"{num_shared} of them shared"
-        if shown.down:
-            yield f"{OVER_TIME['nodes_down'].title}: {len(shown.down)}"
+        if state.down:
+            yield f"{OVER_TIME['nodes_down'].title}: {len(state.down)}"
+        # Without jobs that choose their batch size, it is always 1 and says nothing.
         if 0 < record.efficiency < MOST_EFFICIENCY:
             yield f"{OVER_TIME['efficiency'].title} {percent(record.efficiency)}"
-        mean_jct = "–" if shown.mean_jct is None else length(shown.mean_jct)
+        mean_jct = "–" if state.mean_jct is None else length(state.mean_jct)
         yield f"{METRICS['avg_jct'].title} so far {mean_jct}"
+        # The first frame may come before the clock has moved.
         yield f"{length(simulated / max(spent, 1e-3))} a second"
-        if 0 < shown.num_ended < shown.num_jobs:
-            # The jobs that are left may take as long as the jobs that have ended.
-            seconds_left = spent * (shown.num_jobs / shown.num_ended - 1)
+        if 0 < state.num_ended < state.num_jobs:
+            # As if the jobs that are left took as long as the jobs that have ended.
+            seconds_left = spent * (state.num_jobs / state.num_ended - 1)
             yield f"about {length(seconds_left)} left"
         if self.keys:
             yield self.keys
@@ -206,18 +209,19 @@ class Picture:
         for name, top in largest.items():
             values = np.array(getattr(self._history, name), float)
             means = Steps(times, values).means(edges)
+            # An empty queue has 0 as its largest value.
             levels = np.clip(means / max(top, 1e-9) * highest, 0, highest).round().astype(int)
             yield Segment(f"{OVER_TIME[name].title:>11} ", DIM)
             yield Segment("".join(LEVELS[level] for level in levels) + "  ")
 
-    def _nodes_up(self, shown: Shown) -> int:
+    def _nodes_up(self, state: FrameState) -> int:
         if self._cluster.least_nodes is None:  # the number of nodes is fixed
             return self._cluster.num_nodes
-        return shown.record.nodes
+        return state.record.nodes
 
-    def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
+    def _grid(self, state: FrameState, width: int, height: int) -> list[list[Segment]]:
         """Return the nodes with their GPUs in the largest form that fits. The last line counts the rest."""
-        nodes = self._by_node(shown)
+        nodes = self._by_node(state)
         size = max(map(len, nodes))
         for gpu_width, has_labels in CELLS:
             label_width = len(str(len(nodes) - 1)) + 1 if has_labels else 0
@@ -238,7 +242,7 @@ class Picture:
         """Yield a node, with spaces up to the `size` of the largest node [GPUs]. Widths are in characters."""
         if label_width:
             yield Segment(f"{node:>{label_width - 1}} ", DIM)
-        free = DOWN if self._shown is not None and node in self._shown.down else FREE
+        free = DOWN if self._state is not None and node in self._state.down else FREE
         for gpu, job in enumerate(nodes[node]):
             jobs = self._on.get((node, gpu), ())
             if len(jobs) > 1:
@@ -271,6 +275,7 @@ class Picture:
                 line += map(self._half_blocks, *rows)
                 line.append(Segment(" "))
             grid.append(line)
+        # The nodes that do not fit are counted in the last line, for which the caller left room.
         hidden = nodes[num_drawn:]
         if hidden:
             hidden_gpus = list(chain.from_iterable(hidden))
@@ -287,21 +292,24 @@ class Picture:
             return Segment(LOWER_HALF if above is None else UPPER_HALF, self._style(above or below))
         return Segment(UPPER_HALF, self._style(above) + Style(bgcolor=self._style(below).color))
 
-    def _by_node(self, shown: Shown) -> list[list[JobId | None]]:
-        """Return the job on each GPU of the nodes that are up, in order of submission, free GPUs last.
+    def _by_node(self, state: FrameState) -> list[list[JobId | None]]:
+        """Return the job on each GPU of each node; None for a free GPU.
 
-        A job that shares GPUs has GPUs with numbers. A shared GPU shows the job that was submitted first.
+        A cluster of a fixed size has all nodes, also those that are down; an elastic one has those that are up. The
+        jobs of a node are in order of submission, with free GPUs last, except that a job that shares GPUs has GPUs with
+        numbers. A shared GPU has the job that was submitted first.
         """
-        sizes = self._cluster.gpus_per_node[: max(self._nodes_up(shown), 1)]
+        # At least one node, because an elastic cluster may have none yet.
+        sizes = self._cluster.gpus_per_node[: max(self._nodes_up(state), 1)]
         unnumbered: list[list[JobId]] = [[] for _ in sizes]  # jobs on each node, once for each of their GPUs
         self._on.clear()
-        for job in sorted(shown.allocation, key=self._order.__getitem__):
-            if job in shown.shares:
-                numbered, _ = shown.shares[job]
+        for job in sorted(state.allocation, key=self._order.__getitem__):
+            if job in state.shares:
+                numbered, _ = state.shares[job]
                 for gpu in numbered:
                     self._on.setdefault(gpu, []).append(job)
                 continue
-            for node, gpus in shown.allocation[job]:
+            for node, gpus in state.allocation[job]:
                 unnumbered[node] += [job] * gpus
         nodes = []
         for node, size in enumerate(sizes):
@@ -316,12 +324,13 @@ class Picture:
             nodes.append(gpus_of_node)
         return nodes
 
-    def _jobs(self, shown: Shown, width: int, lines: int) -> list[list[Segment]]:
+    def _jobs(self, state: FrameState, width: int, lines: int) -> list[list[Segment]]:
         """Return the running jobs with their colours and GPUs, the largest first, in at most `lines` lines."""
         counts = {}
-        for job, placement in shown.allocation.items():
+        for job, placement in state.allocation.items():
             if placement:
                 counts[job] = sum(gpus for _, gpus in placement)
+        # Ties by submission, so that a job keeps its place from frame to frame.
         largest = sorted(counts, key=lambda job: (-counts[job], self._order[job]))
         columns = max(width // JOB_WIDTH, 1)
         grid = []
@@ -329,7 +338,7 @@ class Picture:
             line = []
             for index in row:
                 job = largest[index]
-                _, speed = shown.shares.get(job, ((), 1.0))
+                _, speed = state.shares.get(job, ((), 1.0))
                 text = f" {counts[job]:>3} {job}"
                 if speed != 1:
                     text += f" {percent(speed)}"
@@ -339,9 +348,9 @@ class Picture:
             grid.append(line)
         return grid
 
-    def _queue(self, shown: Shown, width: int) -> list[Segment]:
+    def _queue(self, state: FrameState, width: int) -> list[Segment]:
         """Return the line with the number and the names of the waiting jobs."""
-        waiting = shown.waiting
+        waiting = state.waiting
         names = ", ".join(waiting[: max(width // 4, 1)])  # more names than fit in the width
         head = f"{OVER_TIME['queue'].title} {len(waiting)}"
         if waiting:
@@ -420,6 +429,7 @@ class Watch:
             if is_due:
                 self._picture.show(run)
                 self._live.refresh()
+        # Many rounds may pass between two frames, and each look at the keyboard is a call of the system.
         if not is_due:
             return
         key = self._key(False)
@@ -427,7 +437,7 @@ class Watch:
             self._obey(key)
 
     def draw_last(self) -> None:
-        """Show the end of the run."""
+        """Let the next frame show the end of the run, without an explanation of the keys."""
         self._picture.keys = ""
         if self._last is not None:
             self._picture.show(self._last)
@@ -442,7 +452,7 @@ class Watch:
             self._picture.keys = RUNNING
             self._picture.paused(perf_counter() - began)
         if key in QUIT:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # the handler of Ctrl-C knows what may be interrupted
 
 
 class Pace:
@@ -458,4 +468,5 @@ class Pace:
         yield started >= self._next
         if started >= self._next:
             ended = perf_counter()
+            # A slow terminal must not slow down the run.
             self._next = ended + max(FRAME_TIME, (ended - started) / MOST_DRAWING)

@@ -94,6 +94,7 @@ def add_log_import(parser: ArgumentParser) -> None:
 
 
 def _import(options: Namespace) -> None:
+    """Import a log, and print the report."""
     from polluxsim.logs.import_report import as_text
     from polluxsim.logs.importing import import_trace
 
@@ -108,7 +109,7 @@ def _import(options: Namespace) -> None:
             options.source,
             options.output,
             skip_bad=options.skip_bad,
-            cluster_gpus=options.gpus[0] if options.gpus else None,
+            cluster_gpus=options.gpus[0] if options.gpus else None,  # `--gpus` of other commands takes several numbers
             time_zone=options.time_zone,
             columns=",".join(options.columns),
             unit=options.unit,
@@ -120,6 +121,7 @@ def _import(options: Namespace) -> None:
 
 def with_option(error: PolluxSimError) -> PolluxSimError:
     """Return an error of an import with the name of the option in place of the parameter."""
+    # The functions that import have the names of Python, which the user of a command has not seen.
     return type(error)(re.sub(r"^time_zone is", "--time-zone is", str(error)))
 
 
@@ -156,6 +158,7 @@ def add_log_calibrate(parser: ArgumentParser) -> None:
 
 
 def _calibrate(options: Namespace) -> None:
+    """Calibrate a log, each partition with nodes of its own by itself, and print the answer."""
     from polluxsim.cli.log_answers import sheet_of_calibrations
     from polluxsim.look.descriptions import print_without_effect
     from polluxsim.look.sheets import print_sheet
@@ -193,7 +196,10 @@ def _calibrate(options: Namespace) -> None:
 
 
 def _pools(options: Namespace) -> list[tuple[LogSection, list[int], Path]]:
-    """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs."""
+    """Return the partitions that have their own replays, each with the GPUs to try and the folder for its runs.
+
+    Raise InvalidConfigError if options contradict each other, or the log does not have a partition.
+    """
     from polluxsim.studies.log_sections import LogSection
     from polluxsim.studies.log_selection import chosen_partitions, file_name
     from polluxsim.studies.logged_jobs import logged_jobs
@@ -252,6 +258,7 @@ def add_log_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
+    """Replay a log with changes, each partition by itself, and print the answer; perhaps also write pages."""
     from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
     from polluxsim.look.sheets import Sheet, print_sheet
     from polluxsim.studies.log_replays import LogWhatIfRequest, imported, log_whatif
@@ -264,6 +271,7 @@ def _whatif(options: Namespace) -> None:
         page = folder
         folder = None
     failures = [ON_RATE if word == ON else word for word in options.failures]
+    # Both names of the rate may be given, and equal cases would be replayed twice.
     options.failures = list(dict.fromkeys(failures))
     request = request_of(
         LogWhatIfRequest,
@@ -276,6 +284,7 @@ def _whatif(options: Namespace) -> None:
     log = request.log
     sections = [LogSection(options.partition)]
     if options.nodes is None:
+        # Imported once for all sections, of which each would import a raw log again.
         log = imported(request.log, request.place)
         sections = sections_of(options, log)
     else:
@@ -325,7 +334,11 @@ def _request_of_section(request: LogWhatIfRequest, section: LogSection, folder: 
 
 
 def sections_of(options: Namespace, log: Path) -> list[LogSection]:
-    """Return the partitions that have replays of their own, each with its nodes if a list has them."""
+    """Return the partitions that have replays of their own, each with its nodes if a list has them.
+
+    Raise InvalidConfigError if the list has no nodes for the partition that the user names, and InvalidInputError if
+    the log or the list cannot be read.
+    """
     from polluxsim.studies.log_sections import LogSection, sections_of_log, sections_of_nodes
     from polluxsim.studies.logged_jobs import logged_jobs
 
@@ -366,6 +379,7 @@ def add_log_judge(parser: ArgumentParser) -> None:
 
 
 def _judge(options: Namespace) -> None:
+    """Judge forecasts against a log, and print the errors."""
     from polluxsim.cli.log_answers import WAITS
     from polluxsim.look.descriptions import engine_waits
     from polluxsim.studies.judging import JudgeRequest, NodesFrom, judge
@@ -377,6 +391,7 @@ def _judge(options: Namespace) -> None:
         changes = [NodesFrom(*change) for change in options.change]
     chosen = options.partition
     partitions: list[str | None] = [chosen]
+    # Numbers of nodes are those of one cluster, so they cannot hold for each partition.
     if chosen is None and changes is None and options.nodes_before is None:
         several = partitions_of(logged_jobs(options.log).values())
         if len(several) > 1:

@@ -45,6 +45,7 @@ def sheet_of_calibrations(answers: Mapping[str | None, Calibration | PolluxSimEr
     parts += [WAITS, engine_waits(engines[0])]
     sentences = [part for part in parts if not isinstance(part, Block)]
     numbers = {"partitions": data}
+    # Without partitions, the numbers are not one level deeper.
     if list(data) == ["all"]:
         numbers = data["all"]
     return Sheet(parts, numbers | {"sentences": sentences})
@@ -68,7 +69,7 @@ def _parts_of(found: Calibration) -> Iterator[str | Block]:
 
 
 def _placement_in_words(found: Calibration) -> Iterator[str]:
-    """Yield which rule for the nodes of jobs explains the log best."""
+    """Yield which rule for the nodes of jobs explains the log best; nothing if only one was tried."""
     other = found.anywhere
     if other is None:
         return
@@ -222,7 +223,10 @@ def _data_of_change(change: SettingChange) -> Mapping[str, Any]:
 
 
 def costs_in_words(found: LogWhatIf, price: Price | None) -> Iterator[str]:
-    """Yield a sentence on the cost of each number of nodes that differs from the first; none without a price."""
+    """Yield the cost of the existing nodes, and the difference of each other number of nodes; nothing without a price.
+
+    Yield nothing either if no case was replayed.
+    """
     if price is None or not found.runs:
         return
     existing, *alternatives = dict.fromkeys(found.request.nodes)
@@ -240,12 +244,12 @@ def costs_in_words(found: LogWhatIf, price: Price | None) -> Iterator[str]:
 
 
 def table_of_waits(found: LogWhatIf, price: Price | None = None) -> Block:
-    """Return the mean and the percentiles of the wait, the mean JCT and the preemptions in each case as a table."""
+    """Return a table with a row for each case: the mean and the percentiles of the wait, the mean JCT, preemptions."""
     has_failures = list(found.request.failures) != ["off"]
     are_interrupted = any(replay.waits != replay.first_waits for replay in found.replays.values())
     have_others = any(len(replay.waits) > len(found.jobs) for replay in found.replays.values())
     has_limits = bool(found.request.user_gpus)
-    # A column that has the same value in each case is left out.
+    # A column that would say nothing in any row is left out.
     head = ["policy", "nodes", "load"]
     if has_failures:
         head.append("failures")

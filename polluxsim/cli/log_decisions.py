@@ -58,6 +58,7 @@ def add_log_decisions(parser: ArgumentParser) -> None:
 
 
 def _decisions(options: Namespace) -> int:
+    """Compare a policy with a record, print the answer, and return the exit status."""
     from polluxsim.cli.commands import NO
     from polluxsim.look.sheets import print_sheet
     from polluxsim.studies.decisions.comparing import compared, compared_to_run
@@ -68,6 +69,7 @@ def _decisions(options: Namespace) -> int:
         if not equals:
             raise InvalidConfigError(f"{word} is no setting; write KEY=VALUE, like nodes=n[1-4]")
         settings[name] = value
+    # A run records the decisions of its own policy, and states its cluster.
     if (options.log / RUN_FILE).is_file():
         if options.names:
             raise InvalidConfigError(f"{options.names[0]} has no effect for the folder of a run; leave it out")
@@ -92,10 +94,9 @@ def sheet_of(comparison: Comparison) -> Sheet:
     agreement = comparison.agreement
     parts: list[str | Block] = [f"{comparison.source}: {comparison.num_jobs:,} jobs, compared with {comparison.policy}"]
     if comparison.values:
-        lines = [
-            ("setting", "value", "origin"),
-            *((value.name, value.value, value.origin) for value in comparison.values),
-        ]
+        lines = [("setting", "value", "origin")]
+        for value in comparison.values:
+            lines.append((value.name, value.value, value.origin))
         parts.append(Block(lines, names=3))
     parts += comparison.notes
     wrong = [*agreement.disagreements, *agreement.wrong_quiet]
@@ -150,10 +151,11 @@ def _in_words(disagreement: Disagreement, node_names: Sequence[str]) -> Iterator
 
 
 def _starts_in_words(starts: Collection[Started], node_names: Sequence[str]) -> str:
-    """Return jobs with their nodes in words."""
+    """Return jobs with their nodes in words, at most `MOST_JOBS` of them by name."""
     if not starts:
         return "no job"
     words = []
+    # Sorted, because the starts of one second have no order.
     for start in sorted(starts, key=lambda start: (start.is_preempted, start))[:MOST_JOBS]:
         nodes = [node_names[node] if node_names else f"node {node}" for node in start.nodes]
         if start.is_preempted:

@@ -35,6 +35,7 @@ def add_log_extract(parser: ArgumentParser) -> None:
 
 
 def _extract(options: Namespace) -> int:
+    """Write an extract of a log, print what it contains, and return the exit status."""
     from polluxsim.cli.log import with_option
     from polluxsim.common.dates import zone_named
     from polluxsim.logs.extracts.extracting import check_paths, extract
@@ -53,21 +54,23 @@ def _extract(options: Namespace) -> int:
         raise invalid_setting("--time-zone", options.time_zone, "a name like Europe/Berlin or UTC")
     reading = Reading(name, options.time_zone, columns, options.unit)
     try:
-        made = extract(options.log, options.output, reading, options.rows)
+        extracted = extract(options.log, options.output, reading, options.rows)
     except InvalidConfigError as error:
         raise with_option(error) from None
     print(f"format:      {name}")
-    print(f"the log:     {made.log}")
-    print(f"the extract: {made.extract}")
-    if not made.is_written:
+    print(f"the log:     {extracted.log}")
+    print(f"the extract: {extracted.extract}")
+    # Such an extract would not help, and the user would publish names for nothing.
+    if not extracted.is_written:
         print(f"The extract has another fault than the log. {options.output} is not written.")
         return NO
-    if made.log.is_none:
+    if extracted.log.is_none:
         print("The import of the log states no fault, so the extract has its first rows.")
-    print(f"wrote {made.rows:,} of {made.rows_of_log:,} rows to {options.output}")
-    print(f"replaced {made.num_replaced:,} different words and numbers of names")
-    if made.kept_names:
-        print(f"These words are names too, and stay as known words and as columns and keys: {listed(made.kept_names)}")
+    print(f"wrote {extracted.rows:,} of {extracted.rows_of_log:,} rows to {options.output}")
+    print(f"replaced {extracted.num_replaced:,} different words and numbers of names")
+    if extracted.kept_names:
+        names = listed(extracted.kept_names)
+        print(f"These words are names too, and stay as known words and as columns and keys: {names}")
     print("Numbers, times, known states, GPU types and units, and names of columns and keys are those of the log.")
     print("Look at the extract before you publish it.")
     return 0

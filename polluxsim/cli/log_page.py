@@ -61,6 +61,7 @@ def _figures(found: LogWhatIf) -> list[CaptionedFigure]:
             CaptionedFigure(draw_waits(_bars(found), f"{percentile} wait"), f"The {percentile} wait of each case."),
             shares,
         ]
+    # Without a replay that explains the log, the figures show how far off the nearest one is.
     verdict = found.calibration.verdict
     bars = {"log": verdict.whole.recorded, f"{verdict.policy}, {verdict.gpus} GPUs": verdict.whole.replayed}
     return [
@@ -79,12 +80,14 @@ def _question(found: LogWhatIf) -> str:
     """Return the question that the what-if answers."""
     request = found.request
     changes = []
+    # The first value of each kind is the present one, and the others are changes.
     nodes = list(dict.fromkeys(request.nodes))
     if len(nodes) > 1:
         changes.append(f"{listed([str(number) for number in nodes[1:]])} nodes in place of {nodes[0]}")
-    others = [policy for policy in request.policies if policy != found.matches[0].policy]
-    if others:
-        changes.append(f"{listed(others)} in place of {found.matches[0].policy}")
+    present_policy = found.matches[0].policy
+    other_policies = [policy for policy in request.policies if policy != present_policy]
+    if other_policies:
+        changes.append(f"{listed(other_policies)} in place of {present_policy}")
     loads = list(dict.fromkeys(request.loads))
     if len(loads) > 1:
         changes.append(f"{listed([f'{load:g}' for load in loads[1:]])} times the load")
@@ -121,14 +124,19 @@ def _assumptions(found: LogWhatIf) -> Iterator[str]:
 
 
 def _bars(found: LogWhatIf) -> Mapping[str, float]:
-    """Return the first percentile of the wait [s] of the cases, the one nearest to the log first."""
+    """Return the first percentile of the wait [s] by case, of `MOST_BARS` cases, the one nearest to the log first."""
     base = base_of(found)
-    cases = [base, *(case for case in found.waits if case != base)]
+    cases = [base]
+    cases += [case for case in found.waits if case != base]
+    # The mean is the first number of each case, and the percentiles follow it.
     return {found.name_of(case): found.waits[case][1] for case in cases[:MOST_BARS]}
 
 
 def _waits(found: LogWhatIf) -> Mapping[str, np.ndarray]:
-    """Return the waits in the log, in the case nearest to it, and in the case with the shortest waits [s]."""
+    """Return the waits in the log, in the case nearest to it, and in the case with the smallest first percentile [s].
+
+    If no case was replayed, return those in the log and in the replay nearest to it.
+    """
     if not found.runs:
         nearest = read_replay(found.calibration.nearest, found.matches[0].gpus)
         name = f"{found.matches[0].policy}, {found.matches[0].gpus} GPUs"

@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if isinstance(sys.stdout, TextIOWrapper):  # an encoding without ρ prints \u03c1
         sys.stdout.reconfigure(errors="backslashreplace")
+    # Not as a default value, which Python computes when it imports the module.
     if arguments is None:
         arguments = sys.argv[1:]
     with _warnings_in_one_line():
@@ -61,6 +62,7 @@ def _status(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status. Print each error in one line."""
     try:
         status = _command(arguments)
+        # Within the block, because writing to a closed pipe raises its error here.
         _flush_output()
     except PolluxSimError as error:
         status = NO if isinstance(error, NothingRanError) else BAD_INPUT
@@ -94,6 +96,7 @@ def _flush_output() -> None:
 
 def _command(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status. Return 0 if the command line only asks for a help text."""
+    # `run` has a parser of its own, because its words are those of Hydra.
     if arguments and arguments[0] == "run":
         with ending_at_once(), exits_raised():
             from polluxsim.cli.run import run
@@ -141,6 +144,7 @@ def _refused(message: str, status: int = BAD_INPUT) -> int:
 
     Leave out the middle of a long message, because its end often says what to do.
     """
+    # Code of the user may have closed standard error, and the message would be lost.
     reopen_closed_descriptors()
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
@@ -165,7 +169,10 @@ def _print_message(line: str) -> None:
 
 @contextmanager
 def _user_configs(options: argparse.Namespace) -> Iterator[None]:
-    """Search the folders of `--config-dir` first, and let Python import modules from the current folder."""
+    """Search the folders of `--config-dir` first in the block, and let Python import modules from the current folder.
+
+    Do nothing without the option.
+    """
     folders = getattr(options, "config_dir", None)
     if not folders:
         yield
@@ -206,6 +213,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(name)
     options: argparse.Namespace
     options, unknown_words = parser.parse_known_args(arguments)
+    # argparse puts each word that is no option among the settings.
     if not unknown_words and COMMANDS[name].overrides:
         unknown_words = [word for word in options.names if not COMMANDS[name].takes(word)]
     if unknown_words:
@@ -215,7 +223,10 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the name of the command, of one or two words, and its arguments."""
+    """Return the name of the command, of one or two words, and its arguments.
+
+    Raise InvalidConfigError if there is no such command.
+    """
     from polluxsim.cli.commands import COMMANDS, GROUPS
 
     for count in (1, 2):  # words of the name

@@ -82,7 +82,7 @@ window = type_of(duration, lambda value: value >= MINUTE, "at least 1min")
 
 
 def names(word: str) -> list[str]:
-    """Return names that commas separate. Commas in brackets or quotes do not separate."""
+    """Return names that commas separate, each once. Commas in brackets or quotes do not separate."""
     from polluxsim.run.configurations import split_list
 
     distinct_names = list(dict.fromkeys(split_list(word)))
@@ -133,7 +133,7 @@ def later_nodes(word: str) -> tuple[float, int]:
 
 
 def numbers(word: str) -> list[float]:
-    """Return numbers above 0 that commas separate."""
+    """Return numbers above 0 that commas separate, each once."""
     try:
         return list(dict.fromkeys(map(number, word.split(","))))
     except ArgumentTypeError:
@@ -141,7 +141,7 @@ def numbers(word: str) -> list[float]:
 
 
 def node_counts(word: str) -> list[int]:
-    """Return numbers of nodes. Numbers with a sign are relative to the first number.
+    """Return numbers of nodes, each once. Numbers with a sign are relative to the first number.
 
     >>> node_counts("8,+4,-2")
     [8, 12, 6]
@@ -403,6 +403,7 @@ def request_of(kind: type[Request], options: Namespace, **others: object) -> Req
     values = {}
     for field in fields(cast("Any", kind)):
         value = getattr(options, field.name, None)
+        # An option that is not given is None, and the default is stated in one place: the class.
         if value is not None:
             values[field.name] = value
     return kind(**values | others)
@@ -420,6 +421,7 @@ def as_setting(option: str) -> str:
     from polluxsim.common.shipped import shipped
 
     name = option.strip("-")
+    # Settings of other programs are often options, like --seed.
     is_group = (shipped("configs") / name).is_dir()
     if name == "seed" or is_group:
         return f"; write {name}=VALUE"

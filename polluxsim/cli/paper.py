@@ -63,13 +63,13 @@ def _reproduce(options: Namespace) -> int:
     from polluxsim.studies.paper.experiments import experiment_names, other_systems, read_experiment
     from polluxsim.studies.paper.reproduction import batch_of
 
-    wanted = [word for word in options.names if "=" not in word]
-    if LIST in wanted:
+    named = [word for word in options.names if "=" not in word]
+    if LIST in named:
         for name in (*experiment_names(), *other_systems()):
             print(f"{name:12}{read_experiment(name).title}")
         return 0
-    chosen = list(dict.fromkeys(wanted))
-    if ALL in wanted:
+    chosen = list(dict.fromkeys(named))
+    if ALL in named:
         chosen = experiment_names()
     if not chosen:
         choices = ", ".join([*experiment_names(), *other_systems()])
@@ -81,6 +81,7 @@ def _reproduce(options: Namespace) -> int:
                 f"--{option} has no effect on {', '.join(chosen)}: all inputs are in --data; leave it out"
             )
     request = _request(options, [word for word in options.names if "=" in word])
+    # A wrong path of the profiles is reported before the first run.
     request.inputs.load_profiles()
     batch = batch_of(experiments, request)
     console().print(f"on {request.inputs}", soft_wrap=True)
@@ -126,6 +127,7 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
 
 
 def _conformance(options: Namespace) -> int:
+    """Compare with published numbers, print and write the comparison, and return the exit status."""
     from polluxsim.common.files import atomic_write
     from polluxsim.look.console import console
     from polluxsim.studies.paper.conformance import (
@@ -166,7 +168,10 @@ def _check_data(folder: Path) -> None:
 
 
 def _inputs(options: Namespace) -> Inputs:
-    """Return the inputs of a conformance: measured profiles and workloads if the folder of data has osdi21/."""
+    """Return the inputs of a conformance: measured profiles and workloads if the folder of data has osdi21/.
+
+    Raise InvalidConfigError if no folder of data is given, and InvalidInputError if there is no such folder.
+    """
     from polluxsim.studies.paper.experiments import Inputs
 
     if options.data is None:

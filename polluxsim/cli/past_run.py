@@ -15,7 +15,7 @@ from polluxsim.run.configurations import import_from_here
 def read_past_run(folder: Path, modules: Sequence[str]) -> Run:
     """Return the finished run in a folder. Its settings may name classes of `modules`, the modules of --allow-classes.
 
-    Raise InvalidConfigError if a module is one of Python or polluxsim.
+    Raise InvalidConfigError if a module is one of Python or polluxsim, and InvalidInputError if there is no such run.
     """
     from polluxsim.records.storage import read_run
 
@@ -36,7 +36,8 @@ def read_past_run(folder: Path, modules: Sequence[str]) -> Run:
 def check_classes_of(run: Run) -> None:
     """Check the classes that the settings of a run and of its ancestors name, before one of them is loaded.
 
-    Print a line to standard error for each class of a user. Raise an error if `--allow-classes` does not allow a class.
+    Print a line to standard error for each class of a user. Raise InvalidInputError if `--allow-classes` does not allow
+    a class.
     """
     from polluxsim.records.storage import RUN_FILE
     from polluxsim.run.building import check_classes, get_object

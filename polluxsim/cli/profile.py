@@ -26,6 +26,7 @@ def add_profile_fit(parser: ArgumentParser) -> None:
 
 
 def _fit(options: Namespace) -> None:
+    """Fit and write profile cards, and print the errors of the fit."""
     from polluxsim.applications.card_files import fit_cards, write_cards
     from polluxsim.look.fitted_speed import error_table
 
@@ -51,9 +52,10 @@ def _plot_fit(cards: Mapping[str, Card], measured: Path, figure: Path) -> None:
     from polluxsim.look.plot.style import save
 
     profiles = read_profiles(measured)
-    speeds = [
-        fitted_speed(profiles[card.application.name], CardProfile(card), card.about.title) for card in cards.values()
-    ]
+    speeds = []
+    for card in cards.values():
+        measured_profile = profiles[card.application.name]
+        speeds.append(fitted_speed(measured_profile, CardProfile(card), card.about.title))
     save(throughput(speeds), figure)
 
 
@@ -85,19 +87,21 @@ def add_profile_card(parser: ArgumentParser) -> None:
 
 
 def _card(options: Namespace) -> None:
+    """Compute and write a profile card, and print on which GPU types the model runs."""
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer import Training, transformer_card
 
     if options.output.suffix != ".yaml":
         raise InvalidInputError(f"{options.output}: the name of a profile card must end in .yaml")
-    given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
-    model = _model(given, recompute=options.recompute)
-    speeds = _speeds(options.gpu, given)
-    batch = int(given["batch"] or max(DEFAULT_BATCH // model.seq, 1))
-    max_batch = int(given["max-batch"] or 16 * batch)
-    tokens = given["tokens"] or TOKENS_PER_PARAMETER * model.params
+    values = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
+    model = _model(values, recompute=options.recompute)
+    speeds = _speeds(options.gpu, values)
+    # At least one example, also if it is longer than the tokens of a batch.
+    batch = int(values["batch"] or max(DEFAULT_BATCH // model.seq, 1))
+    max_batch = int(values["max-batch"] or 16 * batch)
+    tokens = values["tokens"] or TOKENS_PER_PARAMETER * model.params
     name = options.output.stem
-    training = Training(name, options.title or name, tokens, batch, max_batch, given["noise-scale"], given["loss"])
+    training = Training(name, options.title or name, tokens, batch, max_batch, values["noise-scale"], values["loss"])
     card = transformer_card(model, training, speeds)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(f"wrote {write_card(card, options.output)}")
@@ -110,6 +114,7 @@ def _card(options: Namespace) -> None:
 
 
 def _model(given: Mapping[str, Any], *, recompute: bool) -> Transformer:
+    """Return the model that the user described; sizes that are not given are estimated from the parameters."""
     from polluxsim.applications.transformer import Transformer, depth_and_width
 
     layers, hidden = depth_and_width(given["params"])
@@ -122,7 +127,10 @@ def _model(given: Mapping[str, Any], *, recompute: bool) -> Transformer:
 
 
 def _speeds(names: Sequence[str], given: Mapping[str, Any]) -> dict[GpuType, Speed]:
-    """Return the speed of each GPU type, with the utilisation and the network that the user gave."""
+    """Return the speed of each GPU type, with the utilisation and the network that the user gave.
+
+    Raise InvalidConfigError for an unknown GPU type.
+    """
     from polluxsim.applications.transformer import SPEEDS
     from polluxsim.hardware.gpu_types import GPU_TYPES
 

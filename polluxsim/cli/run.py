@@ -73,6 +73,7 @@ def parsed_command(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     if options.live and options.multirun:
         raise InvalidConfigError("run: --live cannot be used with -m, because it shows one run; leave one of them out")
     overrides = [word for word in words if not word.startswith("-")]
+    # After the words of the user: the last of two values of a setting counts.
     overrides += _overrides_of(options, overrides)
     if sum(word.startswith(("--config-dir", "-cd")) for word in arguments) > 1:
         raise InvalidConfigError(
@@ -108,6 +109,7 @@ def _overrides_of(options: Namespace, overrides: Sequence[str]) -> list[str]:
             raise InvalidConfigError(
                 f"run: -o {options.output} and {twice[0]} both name the output; leave one of them out"
             )
+        # Quoted, because a name may have characters with a meaning in Hydra's grammar.
         added += [f"{setting}={quoted(str(options.output))}" for setting in FOLDERS]
     return added
 
@@ -129,7 +131,7 @@ def _check_values(argument: str) -> None:
 
 
 def folders_of(config_dir: str | None, overrides: Sequence[str]) -> list[Path]:
-    """Return the user's folders of configurations, from `--config-dir` and `hydra.searchpath`."""
+    """Return the user's folders of configurations: that of `--config-dir`, then those of `hydra.searchpath`."""
     folders = [] if config_dir is None else [config_dir]
     search_paths = [word for word in overrides if word.startswith(SEARCH_PATH)]
     if search_paths:
@@ -182,6 +184,7 @@ def _described(options: Namespace, overrides: Sequence[str]) -> Described:
         remembered = memory.recall()
         if remembered is not None:
             return remembered
+    # Imported only now, because loading Hydra takes a large part of the time of a short run.
     from polluxsim.run.composing import read_command
 
     described = read_command(overrides, is_sweep=options.multirun, name=options.config_name)
@@ -191,7 +194,7 @@ def _described(options: Namespace, overrides: Sequence[str]) -> Described:
 
 
 def _configuration_text(options: Namespace, overrides: Sequence[str]) -> str:
-    """Return the composed configuration that `--cfg` asks for."""
+    """Return the composed configuration that `--cfg` asks for. Raise InvalidConfigError if it has no such part."""
     from polluxsim.run.composing import printed
 
     text = printed(overrides, options.cfg, options.package, is_resolved=options.resolve, name=options.config_name)
@@ -201,9 +204,9 @@ def _configuration_text(options: Namespace, overrides: Sequence[str]) -> str:
 
 
 def _own_folder(described: OneRun, since: float) -> AbstractContextManager[Path]:
-    """Claim and return the folder of a run; `since` is the start of the command [s since 1970].
+    """Return a context manager that claims the folder of a run; `since` is the start of the command [s since 1970].
 
-    If its name is a time and another run has taken it, return a new folder.
+    If the name of the folder is a time and another run has taken it, a new folder is claimed.
     """
     folder = described.folder(datetime.fromtimestamp(since)).absolute()
     if described.is_named_by_time:
@@ -234,6 +237,7 @@ def _nothing_ran(summary: Mapping[str, Any]) -> bool:
     """Return whether jobs of a run were submitted, and none of them got a GPU, given the metrics of the run."""
     if "gpu_hours" not in summary or summary["gpu_hours"] > 0:
         return False
+    # A horizon before the first submission is no fault of the policy.
     num_submitted: int = summary["num_jobs"] - len(summary["not_submitted"])
     return num_submitted > 0
 
@@ -241,6 +245,7 @@ def _nothing_ran(summary: Mapping[str, Any]) -> bool:
 def _run_one(spec: RunSpec, output: Path, *, live: bool) -> None:
     """Make one run, write it to its folder, and print its metrics."""
     execution = Execution(spec)
+    # Before the simulation, because a note may be a reason to stop the command.
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
     show_run = progress
@@ -253,6 +258,7 @@ def _run_one(spec: RunSpec, output: Path, *, live: bool) -> None:
     with uninterrupted():
         write_run(output, finished.result, finished.info)
         results_written()
+    # After the folder is written: a closed pipe must not lose the run.
     if finished.summary is not None:
         gpus = [steady_gpus(Run(output.name, finished.info, finished.result))]
         summaries = {output.name: finished.summary}

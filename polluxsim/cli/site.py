@@ -49,6 +49,7 @@ def add_log_nodes(parser: ArgumentParser) -> None:
 
 
 def _nodes(options: Namespace) -> None:
+    """Write the configuration of a cluster, and print its nodes and those that are left out."""
     from polluxsim.common.files import atomic_write
     from polluxsim.logs.site.nodes import cluster_yaml, read_nodes
 
@@ -96,6 +97,7 @@ def forecast_queue(options: Namespace, arrivals: FutureArrivals) -> None:
     from polluxsim.run.workers import num_cores
     from polluxsim.workloads.present import present_jobs, read_history
 
+    # Times without a zone, in the queue and of --taken, are local times of the site.
     _check_options_of_queue(options)
     zone = _zone(options)
     spec = _spec([word for word in options.names if "=" in word])
@@ -148,7 +150,7 @@ def _zone(options: Namespace) -> tzinfo:
 
 
 def _taken(text: str | None, zone: tzinfo) -> float | None:
-    """Return the time of --taken [s since 1970-01-01 UTC]; None without it."""
+    """Return the time of --taken [s since 1970-01-01 UTC]; None without it. Raise InvalidConfigError if it is none."""
     if text is None:
         return None
     from polluxsim.logs.formats.times import read_time
@@ -160,19 +162,23 @@ def _taken(text: str | None, zone: tzinfo) -> float | None:
 
 
 def _spec(overrides: Sequence[str]) -> RunSpec:
-    """Return the description of the policy, the engine and perhaps the cluster."""
+    """Return the description of the policy, the engine and perhaps the cluster.
+
+    Raise InvalidConfigError if a setting is invalid or of the workload.
+    """
     from polluxsim.run.composing import compose
 
     names = [word.partition("=")[0] for word in overrides]
     for name, word in zip(names, overrides, strict=True):
         if name.split(".")[0] == "workload":
             raise InvalidConfigError(f"{word} has no effect: the jobs are those of the queue; leave it out")
+    # Hydra refuses a group that is chosen twice.
     defaults = [word for word in DEFAULTS if word.partition("=")[0] not in names]
     return compose([*defaults, *overrides])
 
 
 def _site(options: Namespace, spec: RunSpec) -> Site:
-    """Return the cluster of --site or of the settings."""
+    """Return the cluster of --site or of the settings. Raise InvalidConfigError if neither or both have the nodes."""
     from polluxsim.hardware.clusters import Cluster
     from polluxsim.logs.site.nodes import read_nodes
     from polluxsim.run.building import build
@@ -196,7 +202,7 @@ def _site(options: Namespace, spec: RunSpec) -> Site:
 def _asked(names: Sequence[str], jobs: Sequence[str], waiting: frozenset[str], present: PresentJobs) -> list[str]:
     """Return the names of the jobs to forecast: the given names, or all of `jobs` that wait.
 
-    Raise InvalidInputError if a named job is left out of the forecast.
+    Raise InvalidInputError if a named job is left out of the forecast. An unknown name is not refused here.
     """
     for name in names:
         if name in present.kept_out:
@@ -232,6 +238,7 @@ def _print(frame: pd.DataFrame, queue: Queue, zone: tzinfo, form: str | None, no
     now = datetime.fromtimestamp(queue.time, zone)
     notes = [f"state at {now:%Y-%m-%d %H:%M:%S %Z} ({queue.time_from})", *notes]
     if form is not None:
+        # The times count from now, and a program that reads them needs to know when that is.
         frame.insert(0, "now", now.isoformat())
         frame.attrs = {}
         if form == "csv":
@@ -242,6 +249,7 @@ def _print(frame: pd.DataFrame, queue: Queue, zone: tzinfo, form: str | None, no
     else:
         _print_table(frame, {job.name: job for job in queue.jobs}, now)
     stream = sys.stderr if form else sys.stdout
+    # Behind the table, where a reader of the terminal sees them last.
     for note in notes:
         print(note, file=stream)
 

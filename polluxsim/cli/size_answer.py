@@ -33,7 +33,8 @@ def sheet_of_size(
 
 
 def _table(answer: SizeAnswer, price: Price | None) -> Block:
-    """Return the metric at every level, and the jobs that it leaves out."""
+    """Return a table with a row for each level: the metric, and the jobs that it leaves out."""
+    # A column that would be empty in every row is left out.
     have_intervals = any(estimate.low is not None for estimate in answer.curve.values())
     have_preemptions = any(facts.preemptions for facts in answer.facts.values())
     leave_out_jobs = any(facts.incomplete for facts in answer.facts.values())
@@ -97,7 +98,7 @@ def _data_of_level(answer: SizeAnswer, level: float, price: Price | None) -> Map
 
 
 def _clusters_and_jobs(answer: SizeAnswer) -> Iterator[str]:
-    """Yield sentences on the clusters and on the jobs of the runs."""
+    """Yield sentences on the clusters, on sizes that are left out, and on the jobs of the runs."""
     facts = answer.facts[min(answer.curve)]
     sizes = set[int]()
     for facts_of_level in answer.facts.values():

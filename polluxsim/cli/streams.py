@@ -29,8 +29,9 @@ def open_missing_streams() -> None:
             _open_null(number)
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most > HIGHEST or most == resource.RLIM_INFINITY:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit > HIGHEST or limit == resource.RLIM_INFINITY:
+        # A high number, because code that closes all files often begins with the low ones and stops somewhere.
         _copies_of_error.append(fcntl.fcntl(STANDARD_ERROR, fcntl.F_DUPFD_CLOEXEC, HIGHEST))
 
 
@@ -66,6 +67,7 @@ def _restore_error() -> None:
 def _open_null(number: int) -> None:
     """Open the null device as the descriptor of a standard stream."""
     null = os.open(os.devnull, os.O_RDWR)
+    # If the descriptor is closed and the lowest one, the file has its number already.
     if null != number:
         os.dup2(null, number)
         os.close(null)

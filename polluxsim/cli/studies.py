@@ -33,8 +33,10 @@ def add_check(parser: ArgumentParser) -> None:
 
 
 def _check(options: Namespace) -> int:
+    """Check a policy, print each fault when it is found, and return the exit status."""
     from polluxsim.checks.checking import found_apart
 
+    # A user of `run` may write policy=NAME.
     if re.match(r"[\w.@/]+=", options.policy):
         kinds = "a class like mine.py:MyPolicy, or the name of a policy, like fifo ('polluxsim check --help' says more)"
         raise InvalidConfigError(f"POLICY is {options.policy!r}, must be {kinds}")
@@ -83,6 +85,7 @@ def add_arena(parser: ArgumentParser) -> None:
 
 
 def _arena(options: Namespace) -> int:
+    """Make the missing runs of an arena, print its page, and return the exit status."""
     from rich.markdown import Markdown
 
     from polluxsim.look.console import console
@@ -92,15 +95,17 @@ def _arena(options: Namespace) -> int:
 
     metrics = options.user_metric or ()
     request = request_of(ArenaRequest, options, metrics=metrics, folder=options.output, launcher=options.names)
-    found = arena(request)
+    result = arena(request)
+    played = result.played
     screen = console()
-    screen.print(Markdown(found.text) if screen.is_terminal else found.text, markup=False)
-    if found.played.runs:
+    # A file or a pipe gets the Markdown itself, which other programs read.
+    screen.print(Markdown(result.text) if screen.is_terminal else result.text, markup=False)
+    if played.runs:
         print_without_effect(options.output / RUNS)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
-    for player in found.played.failed:
-        print(f"polluxsim: {player.policy} failed on {player.scenario}: {found.played.absent[player]}", file=sys.stderr)
-    return NO if found.played.failed else 0
+    for player in played.failed:
+        print(f"polluxsim: {player.policy} failed on {player.scenario}: {played.absent[player]}", file=sys.stderr)
+    return NO if played.failed else 0
 
 
 def add_size(parser: ArgumentParser) -> None:
@@ -136,11 +141,13 @@ def add_size(parser: ArgumentParser) -> None:
 
 
 def _size(options: Namespace) -> int:
+    """Search for the smallest cluster or the highest load, print the answer, and return the exit status."""
     from polluxsim.cli.size_answer import sheet_of_size
     from polluxsim.look.descriptions import print_without_effect
     from polluxsim.look.sheets import print_sheet
     from polluxsim.studies.sizing import POLICY_OF_LOGS, size
 
+    # Mistakes in options are reported before the search, which may take minutes.
     if options.figure is not None:
         from polluxsim.look.plot.style import check_ending
 
@@ -170,11 +177,13 @@ def _size_request(options: Namespace) -> tuple[SizeRequest, Sequence[str]]:
     from polluxsim.studies.sizing import SizeRequest
 
     overrides = tuple(options.names)
+    # Without a list, the options and the settings state the nodes.
     if options.nodes_from is None:
         return request_of(SizeRequest, options, overrides=overrides, folder=options.output), ()
     section = _listed_section(options)
     values: dict[str, object] = {"partition": section.partition, "gpus_per_node": section.gpus_per_node}
     if options.highest_load:
+        # In front, so that a setting of the user wins.
         overrides = (f"{NUM_NODES}={section.nodes}", *overrides)
     else:
         values["existing"] = section.nodes
@@ -211,8 +220,14 @@ def _on_seeds(answer: SizeAnswer, options: Namespace) -> list[str]:
     """Return a sentence on seeds that change nothing, or on an answer without an interval; empty for other answers."""
     other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
     if answer.same_seeds:
-        return [f"all {options.seeds} seeds give the same results{other_weeks if options.log is not None else ''}"]
-    reason = answer.why_no_interval()
-    if not reason:
+        sentence = f"all {options.seeds} seeds give the same results"
+        if options.log is not None:
+            sentence += other_weeks
+        return [sentence]
+    sentence = answer.why_no_interval()
+    if not sentence:
         return []
-    return [f"{reason}{other_weeks if options.log is not None and options.seeds == 1 else ''}"]
+    # With several seeds, their results differ already.
+    if options.log is not None and options.seeds == 1:
+        sentence += other_weeks
+    return [sentence]

@@ -37,6 +37,7 @@ def make_sweep(described: SweptRuns | SearchedRuns) -> list[Path]:
         planned = [entry_of(run.overrides, run.spec, place.folder, run.subfolder) for run in described.runs]
         cache = None if place.cache is None else Path(place.cache)
         sweep = complete_sweep(planned, place.folder, workers, cache, check_first=True)
+    # After the runs: a sweep that was refused leaves no file.
     with atomic_write(place.folder / "multirun.yaml") as temporary:
         temporary.write_text(place.text, encoding="utf-8")
     folders = [entry.folder for entry in sweep.entries]
@@ -65,7 +66,7 @@ def _best_text(best: BestTrial, search: Search) -> str:
 
 
 def _print_results(frame: pd.DataFrame) -> None:
-    """Print a table of the settings of a sweep, if there are not too many settings for the screen."""
+    """Print a table of the settings of a sweep, unless no run had a job, or it has more rows than `MOST_ROWS`."""
     if "avg_jct" not in frame:
         return  # no run had a job
     table = settings_table(frame)

@@ -43,6 +43,7 @@ def add_table(parser: ArgumentParser) -> None:
 
 
 def _table(options: Namespace) -> None:
+    """Print the energy, the ranks, a row for each setting, or a few runs side by side, as the options choose."""
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import print_from_before
     from polluxsim.look.run_facts import steady_gpus
@@ -68,6 +69,7 @@ def _table(options: Namespace) -> None:
         _print_settings(options)
     else:
         runs = _in_window(_runs(options.runs, options.baseline), window)
+        # A change against a run with other jobs would compare the jobs, not the policies.
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
         user_values = [values_in(run.info) for run in runs.values()]
@@ -78,6 +80,7 @@ def _table(options: Namespace) -> None:
         for name, run in runs.items():
             for note in run.info.get("notes", ()):
                 print(f"{name}: {note}")
+        # The stored bounds are on the metrics of all jobs.
         if window is None:
             _print_bounds({name: [run] for name, run in runs.items()})
 
@@ -93,7 +96,7 @@ def _print_bounds(runs: Mapping[str, Sequence[Run]], metrics: Sequence[str] = ()
 
 
 def _have_bounds(folders: Sequence[Path]) -> bool:
-    """Return whether folders of runs, or runs below them, store bounds. Tables of sweeps have none."""
+    """Return whether a run in or below one of the folders stores bounds; False if a table of a sweep is given."""
     from polluxsim.records.bounds import BOUND_FILE
     from polluxsim.records.folders import run_folders
     from polluxsim.statistics.frames import PARQUET
@@ -104,7 +107,10 @@ def _have_bounds(folders: Sequence[Path]) -> bool:
 
 
 def _print_energy(options: Namespace) -> None:
-    """Print the energy of each run by user or queue, and the assumptions."""
+    """Print the energy of each run by user or queue, and the assumptions.
+
+    Raise InvalidConfigError if an option about metrics is given, or the inputs are not a few folders of runs.
+    """
     from polluxsim.common.errors import InvalidConfigError
     from polluxsim.look.console import console
     from polluxsim.look.energy_table import assumptions, energy_table
@@ -116,6 +122,7 @@ def _print_energy(options: Namespace) -> None:
             raise InvalidConfigError(f"--energy cannot be used with --{option}, which is about metrics; leave one out")
     if not _are_few_runs(options.runs):
         raise InvalidConfigError("--energy takes up to four folders of runs, but other inputs are given")
+    # Without an option, `Consumption` has the default.
     factors = {}
     if options.busy_share:
         factors["busy_share"] = options.busy_share
@@ -143,11 +150,12 @@ def _refuse_without_energy(options: Namespace) -> None:
 
 
 def _all_metrics(field: str) -> bool:
+    """Return True: without a window, each metric has a meaning."""
     return True
 
 
 def _in_window(runs: Mapping[str, Run], window: SubmissionWindow | None) -> dict[str, Run]:
-    """Return runs with only the jobs of a window, and say which jobs count; the whole runs without a window."""
+    """Return runs with only the jobs of a window, and print which jobs count; the whole runs without a window."""
     if window is None:
         return dict(runs)
     for sentence in window.sentences(list(runs.values())):
@@ -156,7 +164,11 @@ def _in_window(runs: Mapping[str, Run], window: SubmissionWindow | None) -> dict
 
 
 def _frame_in_window(options: Namespace, window: SubmissionWindow) -> pd.DataFrame:
-    """Return a row for each run with the metrics in a window. The sentences go to standard error beside other forms."""
+    """Return a row for each run with the metrics in a window, and print which jobs count.
+
+    If the table has another form than text, the sentences go to standard error. Raise InvalidInputError for the table
+    of a sweep.
+    """
     from polluxsim.common.errors import InvalidInputError
     from polluxsim.statistics.frames import PARQUET, runs_at
     from polluxsim.statistics.windows import frame_in
@@ -202,6 +214,7 @@ def _are_few_runs(paths: Sequence[Path]) -> bool:
     from polluxsim.records.folders import runs_below
     from polluxsim.statistics.frames import PARQUET
 
+    # First, because the search below folders takes long.
     if len(paths) > MOST_COLUMNS:
         return False
     return not any(path.suffix == PARQUET or runs_below(path) for path in paths)
@@ -262,6 +275,7 @@ def _width() -> int:
     """Return the width of tables as text [characters]."""
     from polluxsim.look.console import console
 
+    # A file has a fixed width, so that equal runs give equal files on each terminal.
     return console().width if sys.stdout.isatty() else 80
 
 
@@ -272,6 +286,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
     from polluxsim.statistics.groups import baseline_first
 
     runs = [read_run(folder) for folder in folders]
+    # By identity, because equal runs in two folders have two names.
     name_of = {id(run): name for run, name in zip(runs, distinct_names(runs), strict=True)}
     return {name_of[id(run)]: run for run in baseline_first(runs, baseline)}
 
@@ -299,6 +314,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def _compare(options: Namespace) -> None:
+    """Print the comparison of settings over pairs of runs, then bounds and ranks."""
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import print_from_before
     from polluxsim.look.rank_table import rank_table

@@ -20,10 +20,9 @@ Value = TypeVar("Value")
 def type_of(
     read: Callable[[str], Value | None], is_valid: Callable[[Value], bool], words: str
 ) -> Callable[[str], Value]:
-    """Return the type of the valid values that `read` returns.
+    """Return a function that reads a text by `read`, and raises ArgumentTypeError unless the value is valid.
 
-    The error about an invalid text states the allowed values in words. `read` returns None or raises ValueError for a
-    text without a value.
+    The error states the allowed values in `words`. `read` returns None or raises ValueError for a text without a value.
     """
 
     def parse(word: str) -> Value:
@@ -45,6 +44,8 @@ def _time_or_date(word: str) -> float | Date | None:
 
 
 def _is_time(value: float | Date) -> bool:
+    """Return whether a value is a date, or a finite time of at least 0."""
+    # Only a run tells whether a date is before its start.
     return not isinstance(value, float) or 0 <= value < inf
 
 
@@ -79,7 +80,7 @@ pue = type_of(float, lambda value: 1 <= value <= 10, "a number from 1 to 10")
 
 
 def indices(word: str) -> list[int]:
-    """Return numbers of nodes that commas separate."""
+    """Return numbers of nodes, from 0 on, that commas separate, each once."""
     words = word.split(",")
     if not all(part.isascii() and part.isdecimal() for part in words):
         raise ArgumentTypeError(f"is {word!r}, must be numbers of nodes, like 3,4")

@@ -59,6 +59,7 @@ def add_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
+    """Make and write the forks of a run, and print the comparison."""
     from polluxsim.run.moment import RunMoment
 
     _check_changes(options)
@@ -66,6 +67,7 @@ def _whatif(options: Namespace) -> None:
     run = read_past_run(options.run, options.allow_classes)
     time_of_fork = run.seconds(options.at)
     check_classes_of(run)
+    # Only then: a folder of runs from somewhere else must not load modules by chance.
     if options.names:
         import_from_here()  # a class that the user names, as for `polluxsim run`
     moment = RunMoment(run, time_of_fork)
@@ -117,6 +119,7 @@ def _write_forks(moment: RunMoment[Run], request: WhatIfRequest, options: Namesp
     from polluxsim.run.interrupt import SweepInterrupted
     from polluxsim.run.moment import WhatIfRequest
 
+    # Before the folder is made, because the changes may be invalid.
     fork = moment.fork_with(request)
     folder: Path | None = options.output
     if folder is None:
@@ -126,10 +129,12 @@ def _write_forks(moment: RunMoment[Run], request: WhatIfRequest, options: Namesp
     try:
         _write_pair(pairs, fork, moment.fork_with(WhatIfRequest()), "", since)
         for index in range(1, options.seeds):
+            # Both forks of a pair draw with one seed, so that they differ only in the changes.
             seed = moment.config["seed"] + index
             fork = moment.fork_with(replace(request, seed=seed))
             _write_pair(pairs, fork, moment.fork_with(WhatIfRequest(seed=seed)), f"-seed{seed}", since)
     except KeyboardInterrupt:
+        # A fork is added when it is written, so these are complete.
         number = len(pairs.changed) + len(pairs.unchanged)
         if number == 0:
             raise
@@ -190,7 +195,7 @@ def _print_comparison(pairs: ForkPairs) -> None:
     print_from_before([pairs.unchanged[0]])
     print(fork_sentence(pairs.changed[0]))
     print()
-    # The first run is the baseline.
+    # The first run is the baseline, so the forks without changes come first.
     runs = [*pairs.unchanged, *pairs.changed]
     print(comparison_text(compared(runs), compared_from_forks(runs)))
     for sentence in without_effect([(pairs.changed[0].name, pairs.changed[0].info)]):

@@ -54,6 +54,7 @@ def add_when(parser: ArgumentParser) -> None:
 
 
 def _when(options: Namespace) -> None:
+    """Print the forecasts of a run or of a queue."""
     # A file is the output of squeue or kubectl; a run is a folder.
     if options.run.is_file():
         from polluxsim.cli.site import forecast_queue
@@ -125,6 +126,7 @@ def _not_forecast(run: Run, time: float, num_forecast: int) -> str:
 
     records = run.result.job_records
     later = sum(job.submit_time > time for job in records)
+    # A job that is in the forecast neither ended before nor is submitted later.
     ended = len(records) - num_forecast - later
     counts = counts_in_words({"ended before": ended, "submitted later": later})
     if not counts:
@@ -159,7 +161,9 @@ def _print_table(run: Run, frame: pd.DataFrame) -> None:
         completions = [row[f"completion_p{percentile}"] for percentile in PERCENTILES]
         completes, completion_interval = _cells(run, completions, now)
         # A running job has started, so its forecast has no start.
-        state, starts, start_interval = "runs", "", ""
+        state = "runs"
+        starts = ""
+        start_interval = ""
         if row["waits"]:
             state = "waits"
             start_times = [row[f"start_p{percentile}"] for percentile in PERCENTILES]

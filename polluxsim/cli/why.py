@@ -27,12 +27,14 @@ def add_why(parser: ArgumentParser) -> None:
 
 
 def _why(options: Namespace) -> None:
+    """Print the explanation of a job at one time, or of all its changes."""
     from polluxsim.look.console import console
     from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.records.storage import read_reasons
 
     run = read_past_run(options.run, options.allow_classes)
     time = None if options.at is None else run.seconds(options.at)
+    # A wrong name is reported before the reasons are read, a large table.
     job = find_job(run, options.job)
     recorded_reasons = read_reasons(options.run)
     reasons = recorded_reasons or ()

@@ -38,13 +38,17 @@ def add_workload(parser: ArgumentParser) -> None:
 
 
 def _workload(options: Namespace) -> None:
+    """Write the jobs of a workload to a file, and print what it contains."""
     output: Path = options.output
     if output.suffix not in (WORKLOAD, LOG):
         raise InvalidInputError(
             f"{output}: must end in {WORKLOAD} for a workload, or in {LOG} for a log; give another name"
         )
     for word in options.names:
-        if word.lstrip("+~").replace("/", ".").partition("=")[0].partition(".")[0] not in DECIDING:
+        setting = word.lstrip("+~").partition("=")[0]
+        # A group inside another one, like workload/rule, has a slash.
+        group = setting.replace("/", ".").partition(".")[0]
+        if group not in DECIDING:
             raise InvalidConfigError(
                 f"{word} has no effect: the jobs depend on workload, profiles and seed only; leave it out"
             )
@@ -70,7 +74,10 @@ def _workload(options: Namespace) -> None:
 
 
 def _contents(workload: Workload) -> str:
-    """Return the number of jobs, the GPU time of those with a duration, and the number of those of an application."""
+    """Return in words the number of jobs, the GPU time of those with a duration, and the jobs of each application.
+
+    A number of 0 is left out, except for that of all jobs.
+    """
     number = len(workload.jobs)
     parts = [f"{number} job" if number == 1 else f"{number} jobs"]
     gpu_time = sum(job.num_replicas * (job.fixed_duration or 0.0) for job in workload.jobs)
