@@ -467,7 +467,7 @@ FEATURES = {
     "tiers": Feature(39, {"tiers": "high:10"}),
     "memory": Feature(39, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
     "queue": Feature(39, {}),
-    "reservations": Feature(33, {}),
+    "reservations": Feature(41, {}),
     "preempt": Feature(52, {"tiers": "high:10"}, Parameters(preempt_type="preempt/partition_prio")),
     "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
