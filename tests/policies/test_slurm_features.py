@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.policies.slurm.accounts import read_accounts, read_qos
+from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
@@ -188,6 +191,11 @@ class TestReservations:
         cycle = backfill(self.state(90, waits("wide", 4, nodes=4)), EACH_SECOND)
         assert [(plan.job.name, plan.start) for plan in cycle.plans] == [("wide", 201)]
 
+    def test_a_job_whose_reservation_has_not_begun_gets_no_plan(self) -> None:
+        cycle = backfill(self.state(40, waits("in", 4, reservation="m"), waits("out", 4, limit=60)), EACH_SECOND)
+        assert started(cycle.starts) == {"out": [0]}
+        assert not cycle.plans
+
     def test_a_draining_node_accepts_no_job(self) -> None:
         state = self.state(300, waits("a", 4), waits("b", 4), down=node_set([0]))
         assert started(main_scheduler(state, EACH_SECOND)) == {"a": [1], "b": [2]}
@@ -263,3 +271,77 @@ class TestPreemption:
         state = self.state(*(self.low(f"r{node}", node) for node in range(3)), self.low("x", 3, partition="lowest"))
         (start,) = backfill(state, self.BY_TIER).starts
         assert ([held.node for held in start.held], start.preempts) == ([0], ("r0",))
+
+
+class TestLimits:
+    """`physics` has the account `theory` below it, and `ada` and `bob` are users of `theory`."""
+
+    ACCOUNTS: ClassVar = {
+        "physics": {"GrpTRES": {"gpu": 6}},
+        "theory": {"parent": "physics", "users": {"ada": 1, "bob": 1}, "MaxJobs": 2},
+        "chemistry": {"users": {"eve": 1}},
+    }
+
+    def stopped(
+        self, *running: tuple[str, int], qos: dict[str, Any] | None = None, asks: int = 1, by: str = "ada", of: str = ""
+    ) -> bool:
+        """Return whether a job is stopped while jobs (user, GPUs) run."""
+        accounts = read_accounts(self.ACCOUNTS)
+        limits = AssociationLimits(accounts, read_qos(qos or {}))
+        for user, gpus in running:
+            limits.count(Owner(user, accounts.of_user(user), of), (Held(0, gpus, 8 * gpus),))
+        return limits.stops(waits("new", asks, user=by, account=accounts.of_user(by), qos=of))
+
+    def test_an_account_counts_the_accounts_below_it(self) -> None:
+        assert not self.stopped(("bob", 4), asks=2)
+        assert self.stopped(("bob", 4), asks=3)
+        assert not self.stopped(("eve", 4), asks=6)
+
+    def test_the_jobs_of_a_user_are_limited(self) -> None:
+        assert self.stopped(("ada", 1), ("ada", 1))
+        assert not self.stopped(("ada", 1), ("bob", 1))
+
+    def test_a_qos_limits_each_user(self) -> None:
+        high = {"high": {"MaxTRESPU": {"gpu": 4}, "MaxJobsPU": 3}}
+        assert self.stopped(("eve", 3), asks=2, by="eve", of="high", qos=high)
+        assert not self.stopped(("bob", 3), asks=2, by="eve", of="high", qos=high)
+        assert self.stopped(("eve", 1), ("eve", 1), ("eve", 1), by="eve", of="high", qos=high)
+
+    def test_a_qos_limits_all_its_jobs_and_each_job(self) -> None:
+        assert self.stopped(("bob", 3), asks=2, by="eve", of="q", qos={"q": {"GrpTRES": {"gpu": 4}}})
+        assert self.stopped(asks=3, by="eve", of="q", qos={"q": {"MaxTRES": {"gpu": 2}}})
+        assert self.stopped(("eve", 1), by="eve", of="q", qos={"q": {"GrpTRES": {"cpu": 8}}})
+
+    def test_a_limit_of_the_qos_replaces_that_of_accounts(self) -> None:
+        """`physics` allows 6 GPUs, and `wide` 12: the limit of the QOS counts."""
+        wide = {"wide": {"GrpTRES": {"gpu": 12}}}
+        assert not self.stopped(("bob", 4), asks=8, of="wide", qos=wide)
+        assert self.stopped(("bob", 4), asks=9, of="wide", qos=wide)
+
+    def test_starts_count_and_a_stopped_job_closes_nothing(self) -> None:
+        accounts = read_accounts(self.ACCOUNTS)
+        jobs = [waits(name, 4, user="bob", account="theory") for name in ("a", "stopped")]
+        other = waits("other", 4, nodes=3, user="eve", account="chemistry")
+        for schedule in (
+            lambda state: main_scheduler(state, EACH_SECOND),
+            lambda state: backfill(state, EACH_SECOND).starts,
+        ):
+            limits = AssociationLimits(accounts, {})
+            assert set(started(schedule(ClusterState(0, FOUR, [], [*jobs, other], limits=limits)))) == {"a", "other"}
+
+    @pytest.mark.parametrize(
+        ("accounts", "qos", "message"),
+        [
+            ({"a": {"GrpTRES": 4}}, {}, "policy.accounts.a.GrpTRES is 4, must be amounts by resource, like {gpu: 8}"),
+            ({"a": {"MaxJobsPU": 4}}, {}, "policy.accounts.a has the key 'MaxJobsPU', must be one of parent"),
+            ({"a": {"parent": "b"}}, {}, "policy.accounts.a.parent is 'b'"),
+            ({"a": {"parent": "b"}, "b": {"parent": "a"}}, {}, "policy.accounts.a is above itself"),
+            ({}, {"q": {"MaxTRESPU": {"gpus": 4}}}, "policy.qos.q.MaxTRESPU has the key 'gpus', must be one of gpu"),
+            ({}, {"q": {"MaxJobsPU": 0}}, "policy.qos.q.MaxJobsPU is 0, must be a whole number"),
+            ({}, {"q": {"Preempt": ["z"]}}, "policy.qos.q.Preempt names 'z'"),
+        ],
+    )
+    def test_a_wrong_limit_is_named(self, accounts: dict[str, Any], qos: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidConfigError) as error:
+            Parameters(accounts=accounts, qos=qos)
+        assert message in str(error.value)

@@ -13,7 +13,13 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.use_limits import use_limits
 from polluxsim.policies.slurm.policy import Slurm
-from polluxsim.policies.slurm.reason_kinds import PRIORITY, RESOURCES, STARTED_BY_BACKFILL, STARTED_IN_ORDER
+from polluxsim.policies.slurm.reason_kinds import (
+    ASSOCIATION_LIMIT,
+    PRIORITY,
+    RESOURCES,
+    STARTED_BY_BACKFILL,
+    STARTED_IN_ORDER,
+)
 from polluxsim.records.results import ReasonRecord, Result
 from polluxsim.workloads.workload import Job, Workload
 
@@ -295,6 +301,20 @@ class TestLimits:
     def test_the_starts_of_one_run_count(self) -> None:
         jobs = [job(name, 0.0, 4, 100.0, 120.0, user="ada") for name in ("a", "b")]
         assert starts(jobs, limits={"all": {"user_gpus": 4}}) == {"a": 0.0, "b": 100.0}
+
+    def test_limits_of_accounts_and_qos_are_those_of_slurm(self) -> None:
+        """`ada` and `bob` share the account `lab` with 4 GPUs. `q` runs one job of a user at once."""
+        jobs = [
+            job("a", 0.0, 4, 100.0, 120.0, user="ada"), job("b", 1.0, 4, 100.0, 120.0, user="bob"),
+            job("c", 2.0, 1, 100.0, 120.0, user="eve", qos="q"), job("d", 2.0, 1, 100.0, 120.0, user="eve", qos="q"),
+        ]  # fmt: skip
+        accounts = {"lab": {"GrpTRES": {"gpu": 4}, "users": {"ada": 1, "bob": 1}}}
+        policy = Slurm(accounts=accounts, qos={"q": {"MaxJobsPU": 1}})
+        result = simulated(jobs, policy, 2)
+        found = {row.job: (row.start_time or 0.0) - ZERO for row in result.job_records}
+        assert found == {"a": 0.0, "b": 100.0, "c": 3.0, "d": 103.0}
+        kinds = {record.kind for record in result.reason_records if record.job == "b"}
+        assert ASSOCIATION_LIMIT.name in kinds
 
     def test_with_assoc_limit_stop_it_does(self) -> None:
         jobs = [

@@ -15,8 +15,9 @@ import pytest
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.slurm import backfill, priority, selection, will_run
+from polluxsim.policies.slurm.consumption import Needs, Stated, needs
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.policies.slurm.values import Node, PendingJob
+from polluxsim.policies.slurm.values import Node, Part, PendingJob
 from polluxsim.studies.decisions import record as record_module
 from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
@@ -457,16 +458,16 @@ class Feature(NamedTuple):
         return fitted(read_run(HERE / f"{run}.csv"), self.settings, self.parameters, frozenset())
 
 
-WITH_MEMORY = Parameters(select_type_parameters="CR_Core_Memory", def_cpu_per_gpu=8, def_mem_per_gpu=32_000)
+WITH_MEMORY = Parameters(select_type_parameters="CR_Core_Memory", def_cpu_per_gpu=16, def_mem_per_gpu=60_000)
 
 FEATURES = {
     "each-second": Feature(47, {}),
     "default": Feature(36, {}),
     "types": Feature(35, {"weights": "n[1-2]:10"}),
     "tiers": Feature(39, {"tiers": "high:10"}),
-    "memory": Feature(42, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
+    "memory": Feature(39, {"cpus": "64", "memory": "256000"}, WITH_MEMORY),
     "queue": Feature(39, {}),
-    "reservations": Feature(33, {}),
+    "reservations": Feature(41, {}),
     "preempt": Feature(52, {"tiers": "high:10"}, Parameters(preempt_type="preempt/partition_prio")),
     "partitions": Feature(38, {"partitions": "left:n[1-3],right:n[2-4],high:n[3-4]", "tiers": "high:5"}),
 }
@@ -480,7 +481,7 @@ def test_a_run_with_a_feature_agrees(run: str) -> None:
     assert agreed.agreeing_quiet == agreed.quiet
 
 
-@pytest.mark.parametrize("run", ["types", "tiers", "partitions"])
+@pytest.mark.parametrize("run", ["types", "tiers", "memory", "partitions"])
 def test_a_run_with_a_feature_does_not_agree_without_its_settings(run: str) -> None:
     agreed = fitted(read_run(HERE / f"{run}.csv"), {}, Parameters(), frozenset()).agreement
     assert agreed.share < 0.95
@@ -489,6 +490,11 @@ def test_a_run_with_a_feature_does_not_agree_without_its_settings(run: str) -> N
 def in_first_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
     """Return jobs as if each were submitted to the first of its partitions only."""
     return [job._replace(partition=job.partition.split(",")[0]) for job in jobs]
+
+
+def needs_without_cpus(gpus: int, num_tasks: int, stated: Stated, parameters: Parameters) -> Needs:
+    """Return the needs of a job as if CPUs did not limit jobs."""
+    return needs(gpus, num_tasks, stated, parameters)._replace(cpus=1)
 
 
 LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
@@ -504,6 +510,8 @@ LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "drained nodes": ("reservations", lambda patch: patch.setattr(ChangesOfNodes, "drained_at", lambda *_: 0)),
     "preemption": ("preempt", lambda patch: patch.setattr(Parameters, "preempts", False)),
     "requeued jobs": ("preempt", lambda patch: patch.setattr(record_module, "REQUEUE_WAIT", 0)),
+    "CPUs": ("memory", lambda patch: patch.setattr(slurm_decider, "needs", needs_without_cpus)),
+    "memory": ("memory", lambda patch: patch.setattr(Part, "memory_on", lambda *_: 0)),
     "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
 }
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason
 from polluxsim.policies.slurm.reason_kinds import (
+    ASSOCIATION_LIMIT,
     NOT_LOOKED_AT,
     PRIORITY,
     RESOURCES,
@@ -28,6 +29,7 @@ class Passes(NamedTuple):
     num_considered: int = 0  # first jobs of the queue at which a scheduler looked
     by_main: Sequence[Start] = ()
     by_backfill: Sequence[Start] = ()
+    stopped: frozenset[JobId] = frozenset()  # jobs that a limit of an account or a QOS stops
 
     @property
     def starts(self) -> Sequence[Start]:
@@ -73,6 +75,9 @@ def reasons(
         stop = held.stop(waiting[name])
         if stop is not None:
             by_job[name] = stop.reason(waiting[name])
+            continue
+        if name in passes.stopped:
+            by_job[name] = Reason(ASSOCIATION_LIMIT, {"gpus_needed": waiting[name].num_replicas})
             continue
         if name in plans:
             numbers["planned_start"] = plans[name]

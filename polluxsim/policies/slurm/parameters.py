@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from polluxsim.common.values import NonNegativeInt, OneOf, PositiveInt
-from polluxsim.common.written import takes_settings
+from polluxsim.common.written import Name, takes_settings
+from polluxsim.policies.slurm.accounts import Accounts, Qos, read_accounts, read_qos
 
 BACKFILL = "sched/backfill"
 BUILTIN = "sched/builtin"
@@ -63,6 +65,8 @@ class Parameters:
     reorder_count, youngest_first
         `PreemptParameters`: how often the jobs that may be preempted are sorted again, and whether the job that started
         last goes first.
+    accounts, qos
+        Accounts and QOS by name, with their limits and shares. `polluxsim.policies.slurm.accounts` has an example.
     kill_wait
         Time between SIGTERM and SIGKILL at the time limit [s].
     over_time_limit
@@ -95,8 +99,16 @@ class Parameters:
     preempt_exempt_time: NonNegativeInt = 0
     reorder_count: NonNegativeInt = 1
     youngest_first: bool = False
+    accounts: Mapping[Name, Any] = field(default_factory=dict)
+    qos: Mapping[Name, Any] = field(default_factory=dict)
     kill_wait: NonNegativeInt = 30
     over_time_limit: NonNegativeInt = 0
+    tree: Accounts = field(init=False, repr=False, compare=False)
+    qualities: Mapping[str, Qos] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.tree = read_accounts(self.accounts)
+        self.qualities = read_qos(self.qos)
 
     @property
     def has_backfill(self) -> bool:

@@ -26,7 +26,7 @@ from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
 from polluxsim.policies.slurm.view_hosts import HostsOfView
-from polluxsim.policies.slurm.view_state import JobsOfView, UseLimits, whole_second
+from polluxsim.policies.slurm.view_state import JobsOfView, whole_second
 from polluxsim.workloads.job import Job
 
 BASIC = "priority/basic"
@@ -92,6 +92,7 @@ class Slurm(Parameters, Policy):
         return Traits(never_preempts=not self.preempts, keeps_shapes=True, obeys_limits=True, follows_clock=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         weights = by_number("policy.weight", self.weight)
         self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
         self._turns = Turns(self)
@@ -166,7 +167,7 @@ class Slurm(Parameters, Policy):
         runs_backfill = turns.backfill_runs(now)
         if not view.waiting or not (runs_main or runs_backfill):
             return Passes()
-        state = self._jobs.state(view, UseLimits(view))
+        state = self._jobs.state(view)
         if self.priority_tier:
             partitions = {}
             names = {job.partition for job in state.pending} | {job.partition for job in state.running}
@@ -192,7 +193,11 @@ class Slurm(Parameters, Policy):
             turns.note_backfill(now)
         if by_main or by_backfill:
             turns.note_starts()
-        return Passes(queue, num_considered, by_main, by_backfill)
+        stopped: frozenset[JobId] = frozenset()
+        if self.accounts or self.qos:
+            started = {start.job.name for start in (*by_main, *by_backfill)}
+            stopped = frozenset(job.name for job in queue if job.name not in started and state.limits.stops(job))
+        return Passes(queue, num_considered, by_main, by_backfill, stopped)
 
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""

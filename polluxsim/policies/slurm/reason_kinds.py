@@ -69,3 +69,10 @@ NOT_LOOKED_AT = ReasonKind(
     "The job waits for the next run of a scheduler.",
     excuses_waiting=waits_for_slurm,
 )
+ASSOCIATION_LIMIT = ReasonKind(
+    "slurm-limit",
+    "A limit of its account or its QOS stops the job, which needs {gpus_needed:GPU}. The job delays no other job.",
+    UNITS,
+    "A limit of an account or a QOS stops the job, with reasons like QOSMaxJobsPerUserLimit in squeue.",
+    excuses_waiting=lambda *_: True,
+)

@@ -28,16 +28,16 @@ def opening(job: PendingJob, start: int, up: NodeSet, reservations: Iterable[Res
     >>> opening(PendingJob("a", Request(), 60), 50, 0b11, [maintenance])
     Opening(nodes=2, later=201)
     >>> opening(PendingJob("a", Request(), 60, reservation="m"), 50, 0b11, [maintenance])
-    Opening(nodes=0, later=100)
+    Opening(nodes=0, later=None)
     """
     later: int | None = None
     for reservation in reservations:
         if job.reservation:
             if reservation.name != job.reservation:
                 continue
-            if start < reservation.start:
-                return Opening(0, reservation.start)
-            return Opening(up & reservation.nodes if start < reservation.end else 0, None)
+            # A job whose reservation has not begun gets no plan. (Measured.)
+            is_open = reservation.start <= start < reservation.end
+            return Opening(up & reservation.nodes if is_open else 0, None)
         if reservation.start < start + job.limit and start < reservation.end:
             up &= ~reservation.nodes
             later = reservation.end + 1 if later is None else min(later, reservation.end + 1)

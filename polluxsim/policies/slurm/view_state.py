@@ -11,13 +11,16 @@ from polluxsim.common.instants import ROUNDING
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.consumption import Needs, needs
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
+    NO_LIMITS,
     ClusterState,
     Held,
+    Limits,
     Node,
     Part,
     PendingJob,
@@ -103,7 +106,7 @@ class JobsOfView:
             del self._requeued_until[name]
         return bool(eligible)
 
-    def state(self, view: ClusterView, limits: UseLimits) -> ClusterState:
+    def state(self, view: ClusterView) -> ClusterState:
         """Return the cluster as plain values, with the pending jobs in order of submission."""
         hosts = HostsOfView(view, self.parameters)
         nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
@@ -122,7 +125,20 @@ class JobsOfView:
         for job in view.waiting:
             if job.job_id not in self._requeued_until:
                 pending.append(self._pending_job(view, hosts, job))
-        return ClusterState(now, nodes, running, pending, limits=limits)
+        limits = UseLimits(view, self._of_associations(view, running))
+        preempts = {name: qos.preempts for name, qos in self.parameters.qualities.items()}
+        return ClusterState(now, nodes, running, pending, limits=limits, preempts=preempts)
+
+    def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> Limits:
+        """Return the limits of accounts and QOS, and what running jobs hold of them."""
+        parameters = self.parameters
+        if not (parameters.accounts or parameters.qos):
+            return NO_LIMITS
+        limits = AssociationLimits(parameters.tree, parameters.qualities)
+        for job, runs in zip(view.running, running, strict=True):
+            user = job.user or ""
+            limits.count(Owner(user, parameters.tree.of_user(user), job.qos or ""), runs.held)
+        return limits
 
     def _node(self, view: ClusterView, hosts: HostsOfView, number: int) -> Node:
         """Return a node as a plain value."""
@@ -145,6 +161,7 @@ class JobsOfView:
                 user=job.user or "",
                 partition=job.queue or "",
                 qos=job.qos or "",
+                account=self.parameters.tree.of_user(job.user or ""),
             )
             self._pending[job.job_id] = pending
         return pending
@@ -206,9 +223,18 @@ def _time_left(view: ClusterView, job: JobView) -> float:
 
 
 class UseLimits:
-    """The limits of the simulator on users, qualities of service and queues, as limits of Slurm."""
+    """The limits of the simulator on users, qualities of service and queues, and those of accounts and QOS.
 
-    def __init__(self, view: ClusterView) -> None:
+    Parameters
+    ----------
+    view
+        The view of the cluster.
+    of_associations
+        Limits of accounts and QOS, which have counted the running jobs.
+    """
+
+    def __init__(self, view: ClusterView, of_associations: Limits = NO_LIMITS) -> None:
+        self._of_associations = of_associations
         self._held = HeldByLimit(view)
         self._held.add(view.running)
         self._jobs: Mapping[JobId, JobView] = {}
@@ -217,10 +243,13 @@ class UseLimits:
 
     def stops(self, job: PendingJob) -> bool:
         """Return whether a limit stops a pending job now."""
+        if self._of_associations.stops(job):
+            return True
         return bool(self._held) and self._held.stop(self._jobs[job.name]) is not None
 
     def add(self, job: PendingJob) -> None:
         """Count a job that starts."""
+        self._of_associations.add(job)
         if self._held:
             self._held.add([self._jobs[job.name]])
 

@@ -23,6 +23,8 @@ class Asked(NamedTuple):
     array: str = ""  # array of a task
     most_at_once: int = 0  # `%N` of the array; 0 for no limit
     reservation: str = ""  # --reservation
+    account: str = ""  # --account; empty for the account of the user
+    qos: str = ""  # --qos
     # Submission of a requeued job before its first run [s]; its own submission is the time of the requeue.
     first_submitted: float | None = None
 
@@ -31,8 +33,8 @@ def read_asked(row: Row) -> Asked:
     """Return what the optional columns of a recorded run state.
 
     These are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `begin` [s] and `held` (0 or 1), `after`
-    (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, and `first_submitted` [s] of a
-    requeued job.
+    (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, `account`, `qos`, and
+    `first_submitted` [s] of a requeued job.
     """
     array, sign, most_at_once = _word(row, "array").partition("%")
     if sign and not most_at_once.isdecimal():
@@ -47,6 +49,8 @@ def read_asked(row: Row) -> Asked:
         array=array,
         most_at_once=int(most_at_once or 0),
         reservation=_word(row, "reservation"),
+        account=_word(row, "account"),
+        qos=_word(row, "qos"),
         first_submitted=_time(row, "first_submitted"),
     )
 

@@ -51,7 +51,8 @@ class ChangesOfNodes(NamedTuple):
         numbers = {name: number for number, name in enumerate(node_names)}
         drained = 0
         for drain in self.drains:
-            if drain.start <= second < drain.end:
+            # The order within a second is unknown; a job may start before its node drains.
+            if drain.start < second < drain.end:
                 drained |= node_set(numbers[name] for name in drain.nodes if name in numbers)
         return drained
 

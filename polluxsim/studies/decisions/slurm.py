@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
+from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.backfill import Plan, backfill
 from polluxsim.policies.slurm.consumption import Needs, Stated, needs
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
@@ -14,8 +15,10 @@ from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.values import (
+    NO_LIMITS,
     ClusterState,
     Held,
+    Limits,
     Node,
     NodeSet,
     Part,
@@ -134,7 +137,7 @@ class SlurmDecider:
         for job in moment.running:
             nodes = nodes_of.get(job.name, job.nodes)
             runs = RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero)
-            running.append(runs._replace(start=job.start + zero, partition=job.partition))
+            running.append(runs._replace(start=job.start + zero, partition=job.partition, qos=job.asked.qos))
         pending = []
         for job in sorted(moment.pending, key=lambda job: (job.queued, job.position)):
             request = self._request(job)
@@ -153,6 +156,8 @@ class SlurmDecider:
                     job.user,
                     job.partition,
                     job.asked.reservation,
+                    job.asked.qos,
+                    self._owner(job).account,
                 )
             )
         partitions = self._partitions((*moment.pending, *moment.running))
@@ -165,8 +170,25 @@ class SlurmDecider:
             completing,
             installation.changes.drained_at(moment.second, installation.node_names),
             partitions,
+            self._limits(moment),
+            preempts={name: qos.preempts for name, qos in installation.parameters.qualities.items()},
             reservations=installation.changes.reservations_at(moment.second, installation.node_names, zero),
         )
+
+    def _limits(self, moment: Moment) -> Limits:
+        """Return the limits of accounts and QOS, and what running jobs hold of them."""
+        parameters = self._installation.parameters
+        if not (parameters.accounts or parameters.qos):
+            return NO_LIMITS
+        limits = AssociationLimits(parameters.tree, parameters.qualities)
+        for job in moment.running:
+            limits.count(self._owner(job), self._held(job, job.nodes))
+        return limits
+
+    def _owner(self, job: RecordedJob) -> Owner:
+        """Return whose a job is."""
+        account = job.asked.account or self._installation.parameters.tree.of_user(job.user)
+        return Owner(job.user, account, job.asked.qos)
 
     def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
         """Return the pending jobs that are eligible."""
