@@ -151,6 +151,11 @@ class _RoundTask:
 
     kind = REGRET
 
+    @property
+    def suffix(self) -> str:
+        """Return the end of the name of the file. Repetitions have a file of their own."""
+        return "" if self.seeds == 1 else f"-{self.seeds}-seeds"
+
     def about(self) -> dict[str, Any]:
         return self.compared.about(REGRET, seeds=self.seeds)
 
@@ -177,6 +182,7 @@ class _PathTask:
     compared: ComparedRun
 
     kind = PATH
+    suffix = ""
 
     def about(self) -> dict[str, Any]:
         return self.compared.about(PATH)
@@ -256,7 +262,7 @@ def _finished(task: _Task, request: RegretRequest, report: Report, processes: in
     stored = None
     if run.folder is not None:
         label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
-        file = ComparisonFile(run.folder / f"{task.kind}-{label}{ENDING}")
+        file = ComparisonFile(run.folder / f"{task.kind}-{label}{task.suffix}{ENDING}")
         stored = file.read()
     if stored is None or stored.about != about:
         stored = Comparison(about, task.course(), {})
