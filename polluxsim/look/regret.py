@@ -11,6 +11,7 @@ from rich.table import Table
 from polluxsim.common.errors import listed
 from polluxsim.look.tables import boxed
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.outcomes import number_of
 from polluxsim.records.regret import KINDS, WHOLE_CLUSTER, Difference, RegretPath, Regrets, RoundRegret, StatedReason
 from polluxsim.statistics.estimates import Estimate, mean
 from polluxsim.statistics.number_texts import number_text, with_interval
@@ -41,15 +42,15 @@ def estimate(regret: RoundRegret, num_jobs: int) -> Estimate | None:
 def summary_of(regrets: Regrets) -> str:
     """Return how many rounds were compared, and how many of them differ, in a sentence."""
     rounds = regrets.rounds
-    not_comparable = sum(bool(regret.not_comparable) for regret in rounds)
+    without_value = sum(bool(regret.not_comparable) for regret in rounds)
     differing = sum(bool(regret.differences) and not regret.not_comparable for regret in rounds)
     text = (
-        f"{regrets.own_policy} decided in {regrets.num_rounds:,} rounds. In {len(rounds):,} of them, the decision was "
-        f"compared with that of {regrets.other_policy}: {differing:,} differ, "
-        f"{len(rounds) - differing - not_comparable:,} are equal"
+        f"{regrets.own_policy} decided in {number_of(regrets.num_rounds, 'round')}. {len(rounds):,} of its decisions "
+        f"were compared with those of {regrets.other_policy}: {differing:,} different, "
+        f"{len(rounds) - differing - without_value:,} equal"
     )
-    if not_comparable:
-        text += f", {not_comparable:,} are not comparable"
+    if without_value:
+        text += f", {without_value:,} not comparable"
     return f"{text}."
 
 
@@ -68,7 +69,7 @@ def not_comparable(regrets: Regrets) -> Iterator[str]:
     """Yield the reasons why rounds cannot be compared, each with the number of its rounds."""
     reasons = Counter(regret.not_comparable for regret in regrets.rounds if regret.not_comparable)
     for reason, count in reasons.most_common(MOST_ROUNDS):
-        yield f"not comparable ({count:,} round{'s' * (count != 1)}): {reason}"
+        yield f"not comparable ({number_of(count, 'round')}): {reason}"
 
 
 def by_time(regrets: Regrets, clock: Clock) -> Table | None:

@@ -76,9 +76,8 @@ def check_other(other: OtherPolicy, scenario: Scenario) -> None:
     for name in STAYING:
         if getattr(traits, name) and not getattr(scenario.traits, name):
             raise InvalidConfigError(
-                f"policy {other.name} has the trait {name}, and {scenario.policy_name}, the policy of the run, lacks "
-                "it; the jobs and nodes of a run keep their behaviour, so name a policy without this trait, or a run "
-                "of a policy with it"
+                f"policy {other.name} cannot decide in a run of {scenario.policy_name}, which lacks its trait {name}: "
+                "jobs and nodes would behave otherwise; name another policy, or a run of a policy with this trait"
             )
     settings_without_effect(policy, replace(scenario, traits=_checked_traits(traits), policy_name=other.name))
 

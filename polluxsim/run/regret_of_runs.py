@@ -60,12 +60,7 @@ class ComparedRun:
     """
 
     run: Run
-    policy: str  # as the user named it
-
-    @cached_property
-    def named(self) -> NamedPolicy:
-        """Return the other policy."""
-        return named_policy(self.policy)
+    named: NamedPolicy  # the other policy
 
     @cached_property
     def moment(self) -> RunMoment[Any]:
@@ -151,6 +146,11 @@ class _RoundTask:
 
     kind = REGRET
 
+    @property
+    def suffix(self) -> str:
+        """Return the end of the name of the file. Repetitions have a file of their own."""
+        return "" if self.seeds == 1 else f"-{self.seeds}-seeds"
+
     def about(self) -> dict[str, Any]:
         return self.compared.about(REGRET, seeds=self.seeds)
 
@@ -177,6 +177,7 @@ class _PathTask:
     compared: ComparedRun
 
     kind = PATH
+    suffix = ""
 
     def about(self) -> dict[str, Any]:
         return self.compared.about(PATH)
@@ -222,7 +223,7 @@ def regrets_of_run(
     Raise InvalidConfigError if there is no such policy or it cannot decide in this run, and InvalidInputError if the
     run is not reproduced.
     """
-    compared = ComparedRun(run, policy)
+    compared = ComparedRun(run, named_policy(policy))
     compared.check()
     course, rounds = _finished(_RoundTask(compared, request.seeds), request, report, processes)
     return Regrets(rounds=tuple(map(regret_from_json, rounds)), **course)
@@ -240,7 +241,7 @@ def path_of_run(
             f"{run.name} is a fork, and a path begins with the first decision of a run; leave out --path, or name a "
             "run that is no fork"
         )
-    compared = ComparedRun(run, policy)
+    compared = ComparedRun(run, named_policy(policy))
     compared.check()
     course, rounds = _finished(_PathTask(compared), request, report, processes)
     facts = dict(course)
@@ -256,7 +257,7 @@ def _finished(task: _Task, request: RegretRequest, report: Report, processes: in
     stored = None
     if run.folder is not None:
         label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
-        file = ComparisonFile(run.folder / f"{task.kind}-{label}{ENDING}")
+        file = ComparisonFile(run.folder / f"{task.kind}-{label}{task.suffix}{ENDING}")
         stored = file.read()
     if stored is None or stored.about != about:
         stored = Comparison(about, task.course(), {})

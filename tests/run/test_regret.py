@@ -23,6 +23,7 @@ from polluxsim.policies.contract.view import ClusterView, Decision, Traits
 from polluxsim.policies.ordered.classic import Fifo, Srsf
 from polluxsim.records.regret import KINDS, Difference
 from polluxsim.records.storage import read_run
+from polluxsim.run import regret_of_runs
 from polluxsim.run.decision_walk import Walk, course_of
 from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.run.one_round import OtherPolicy, Start, Takeovers, walk_of_other
@@ -80,7 +81,7 @@ def test_the_regret_of_a_decision_can_be_worked_out() -> None:
     assert (regrets.num_jobs, regrets.total_jct) == (2, 2820)
     first, second = regrets.rounds
     assert first.values == (900.0,)
-    assert first.differences == (Difference("long", "wait"), Difference("short", "start"))
+    assert first.differences == (Difference("long", "wait", 4, 0), Difference("short", "start", 0, 4))
     assert first.kinds == ("start", "wait")
     assert first.jct_changes == {"long": -300.0, "short": 1200.0}
     assert (second.time, second.differences, second.regret) == (1260, (), 0)
@@ -116,7 +117,7 @@ def test_kinds_of_differences(placements: dict[str, Placement], differences: dic
     start = start_with(STRETCHY, ARRIVING, late, num_nodes=2)
     second = regrets_of(start, placing(placements)).rounds[1]
     assert second.time == 120
-    assert dict(second.differences) == differences
+    assert {difference.job: difference.kind for difference in second.differences} == differences
     assert second.kinds == tuple(kind for kind in KINDS if kind in differences.values())
     assert second.regret == 0 or not set(second.kinds) <= {"move"}  # restarts take no time here
 
@@ -141,7 +142,9 @@ def test_jobs_that_are_cut_off_in_both_futures_count_with_their_age() -> None:
 @pytest.mark.parametrize("trait", ["adaptive", "known_throughput", "maximises_throughput", "shares_gpus", "scales"])
 def test_policies_with_traits_that_the_run_lacks_are_refused(trait: str) -> None:
     start = start_with(LONG, SHORT)
-    with pytest.raises(InvalidConfigError, match=f"policy test has the trait {trait}, and Fifo.* lacks it"):
+    with pytest.raises(
+        InvalidConfigError, match=f"policy test cannot decide in a run of Fifo, which lacks its trait {trait}"
+    ):
         regrets_of(start, placing({}, traits=Traits(**{trait: True})))
 
 
@@ -284,3 +287,18 @@ def test_a_policy_with_the_settings_of_the_run_is_its_own(tmp_path: Path) -> Non
     for name in ("themis(lease=600)", "themis(lease=10min)"):
         regrets = regrets_of_run(run, name, RegretRequest())
         assert {regret.differences for regret in regrets.rounds} == {()}
+
+
+def test_other_processes_give_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a class in a file of the user, and with reasons of both policies."""
+    monkeypatch.chdir(tmp_path)
+    Path("shortest.py").write_text("from polluxsim.policies.ordered.classic import Srsf as Shortest\n")
+    run = read_run(made(tmp_path))
+    alone = regrets_of_run(run, "shortest.py:Shortest", RegretRequest())
+    path = path_of_run(run, "shortest.py:Shortest", RegretRequest())
+    assert any(regret.reasons[1] for regret in alone.rounds)
+    for file in (tmp_path / "run").glob("*.jsonl"):
+        file.unlink()
+    monkeypatch.setattr(regret_of_runs, "WORTH_PROCESSES", 0.0)
+    assert regrets_of_run(run, "shortest.py:Shortest", RegretRequest(), processes=2) == alone
+    assert path_of_run(run, "shortest.py:Shortest", RegretRequest(), processes=2) == path
