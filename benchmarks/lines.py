@@ -22,7 +22,7 @@ from statistics import median
 HERE = Path(__file__).resolve().parent.parent
 PACKAGE = "polluxsim"
 
-KERNELS = {"kernel", "kernel_in_threads", "helper", "inlined"}
+KERNELS = {"kernel", "kernel_beside_others", "kernel_in_threads", "helper", "inlined"}
 """Decorators of compiled functions."""
 
 

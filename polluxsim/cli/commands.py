@@ -71,6 +71,11 @@ COMMANDS: Mapping[str, Command] = {
     "log decisions": Command("compare a policy with each recorded start of a cluster", "log_decisions", overrides=True,
                              configs=True, no="if fewer decisions agree than --at-least"),
     "workload": Command("write the jobs of a workload, drawn or from a log", "workload", overrides=True, configs=True),
+    "twin config": Command("read slurm.conf, and write a cluster and a policy", "twin"),
+    "twin collect": Command("save the state of a running Slurm in files", "twin"),
+    "twin eta": Command("estimate when the jobs of a running Slurm start and end", "twin", configs=True),
+    "twin try": Command("estimate when a job would start if it were submitted", "twin", configs=True),
+    "twin whatif": Command("estimate what a change would do to the waiting jobs", "twin", configs=True),
     "profile fit": Command("fit profile cards to measurements", "profile"),
     "profile card": Command("compute a profile card of a transformer", "profile"),
     "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
@@ -84,6 +89,7 @@ GROUPS: Mapping[str, Group] = {
     group: Group(summary, tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")))
     for group, summary in {
         "log": "import a cluster's log, replay it, or judge forecasts",
+        "twin": "estimate when the jobs of a running Slurm start",
         "profile": "fit profile cards, or compute one",
         "paper": "compare with published numbers",
     }.items()
@@ -103,6 +109,7 @@ PURPOSES = {
         "when",
         "why",
     ),
+    "ask a running Slurm": ("twin",),
     "prepare data and compare with papers": ("log", "workload", "profile", "paper"),
 }
 """Commands and groups by purpose."""

@@ -9,7 +9,17 @@ from argparse import Action, ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli.options import OPTIONS, SETTINGS, add_forms, add_option, add_output, path, refuse_beside, request_of
+from polluxsim.cli.options import (
+    OPTIONS,
+    SETTINGS,
+    MoreNodes,
+    add_forms,
+    add_option,
+    add_output,
+    path,
+    refuse_beside,
+    request_of,
+)
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError, listed
 
@@ -283,6 +293,10 @@ def _whatif(options: Namespace) -> None:
     )
     log = request.log
     sections = [LogSection(options.partition)]
+    if options.nodes is not None and isinstance(options.nodes[0], MoreNodes):
+        raise InvalidConfigError(
+            f"--nodes is +{int(options.nodes[0])}, must begin with the existing number of nodes, like 8,+4"
+        )
     if options.nodes is None:
         # Imported once for all sections, of which each would import a raw log again.
         log = imported(request.log, request.place)

@@ -140,12 +140,23 @@ def numbers(word: str) -> list[float]:
         raise ArgumentTypeError(f"is {word!r}, must be numbers above 0, like 1,1.2") from None
 
 
+class MoreNodes(int):
+    """A number of nodes beside the existing ones, whose number the command knows."""
+
+    def __repr__(self) -> str:
+        return f"MoreNodes({int(self)})"
+
+
 def node_counts(word: str) -> list[int]:
     """Return numbers of nodes, each once. Numbers with a sign are relative to the first number.
 
-    >>> node_counts("8,+4,-2")
-    [8, 12, 6]
+    A single number with a plus sign is additional nodes.
+
+    >>> node_counts("8,+4,-2"), node_counts("+4")
+    ([8, 12, 6], [MoreNodes(4)])
     """
+    if re.fullmatch(r"\+\d{1,6}", word, re.ASCII) and int(word):
+        return [MoreNodes(int(word))]
     must = "must be the existing number of nodes, then numbers to try: 8,12 or 8,+4"
     if not re.fullmatch(r"\d+(,[+-]?\d+)*", word, re.ASCII):
         raise ArgumentTypeError(f"is {word!r}, {must}")
@@ -250,12 +261,12 @@ OPTIONS: Mapping[str, Option] = {
     "job": Option("name of a job", "NAME", text, repeated=True),
     "application": Option("application to draw", "NAME", text, repeated=True),
     # Clusters, jobs and changes.
-    "gpus": Option("number of GPUs of the cluster", "N,M", counts),
+    "gpus": Option("number of GPUs of the cluster, or of a job that is tried", "N,M", counts),
     "gpus-per-node": Option("GPUs of each node", "N", count),
     "nodes": Option("existing number of nodes, and other or additional numbers to try", "N,+M", node_counts),
     "extra": Option("additional nodes to try, if --nodes is not given (default: 1)", "N,M", counts),
     "nodes-from": Option("nodes of each partition: output of sinfo, scontrol or kubectl", "FILE", path),
-    "partition": Option("partition of the log to replay; several with commas are pooled", "NAME"),
+    "partition": Option("partition of the log, or of a job that is tried; several with commas are pooled", "NAME"),
     "partition-gpus": Option("GPUs of each partition, which has its own replay", "A=N,B=M", pools),
     "split": Option(
         "time that ends the first part of the log, from its first submission, like 14d (default: the middle)",
@@ -263,7 +274,7 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "change": Option("number of nodes from a time of the log on, like 12d=8", "TIME=N", later_nodes, repeated=True),
     "nodes-before": Option("number of nodes in the first part of the log", "N", count),
-    "user": Option("user of the log", "NAME"),
+    "user": Option("user of the log, or of a job that is tried", "NAME"),
     "qos": Option("QOS of the log", "NAME"),
     "load": Option("factors of the arrival rate", "X,Y", numbers),
     "failures": Option(
@@ -284,7 +295,15 @@ OPTIONS: Mapping[str, Option] = {
     "limit": Option("largest number of nodes (default: 64) or load (default: 4)", "N", number),
     "step": Option("difference between loads (default: 0.05)", "N", number),
     "site": Option("nodes of the cluster: output of sinfo, scontrol show nodes or kubectl get nodes", "FILE", path),
-    "history": Option("log with run times and arrivals of the cluster, from 'polluxsim log import'", "FILE", path),
+    "history": Option("earlier jobs of the cluster, with their run times and arrivals", "FILE", path),
+    "state": Option("folder of 'twin collect', or - for a line of JSON (default: run Slurm's queries)", "DIR|-"),
+    "time": Option("time limit of the job, like 12h (default: that of the partition)", "DURATION", duration),
+    "drain": Option("nodes that take no further jobs, like n3 or n[3-5]", "NODES", text),
+    "calibrate": Option("judge the estimates of recorded states, one line of JSON for each", "FILE", path),
+    "record": Option("recorded run with the true starts, like RUN.csv", "FILE", path),
+    "print": Option("print the commands of a shell that write the same files, and run nothing"),
+    "gres": Option("gres.conf of the installation, with the types of GPUs", "FILE", path),
+    "accounts": Option("accounts and users of the installation: output of sacctmgr dump", "FILE", path),
     "taken": Option("local time of the queue, like 2026-03-04T14:00 (default: the file says)", "DATE", text),
     "arrivals": Option(
         "later jobs: none; drawn from the arrivals so far, during the same time and at most three days; or the jobs of "

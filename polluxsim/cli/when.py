@@ -45,7 +45,7 @@ def add_when(parser: ArgumentParser) -> None:
     add_option(parser, "arrivals", default="recent")
     add_option(parser, "forks", default=29)
     add_option(parser, "site")
-    add_option(parser, "history")
+    add_option(parser, "history", note="a log from 'polluxsim log import'")
     add_option(parser, "taken")
     add_option(parser, "time-zone", note="for a queue")
     add_forms(parser, "csv", "json")

@@ -33,7 +33,15 @@ from polluxsim.common.files import lock
 Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parents[1]
-SOURCES = ("common/kernels.py", "models", "policies/pollux", "statistics/bounds/least_costs.py")
+SOURCES = (
+    "common/kernels.py",
+    "models",
+    "policies/pollux",
+    "statistics/bounds/least_costs.py",
+    "studies/twin/fitting_kernels.py",
+    "studies/twin/window_kernels.py",
+    "studies/twin/kernels.py",
+)
 """Files with kernels and with the constants that kernels use. Machine code is kept until one of these files changes."""
 
 PATIENCE = 1.0
@@ -116,6 +124,9 @@ def kernel(function: Function, **options: bool) -> Any:
 
 kernel_without_references: Callable[[Function], Any] = partial(kernel, _nrt=False)
 """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
+
+kernel_beside_others: Callable[[Function], Any] = partial(kernel, nogil=True)
+"""Compile a kernel that several threads of Python may run at the same time."""
 
 kernel_in_threads: Callable[[Function], Any] = partial(kernel, parallel=True)
 """Compile a kernel whose `prange` loops run in threads."""

@@ -1,0 +1,81 @@
+"""The effect of a change of a live cluster on its waiting jobs, over paired futures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.logs.live.state import SlurmState
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.studies.twin.estimates import Times, times_of
+from polluxsim.studies.twin.futures import Outcome, Source, outcomes
+from polluxsim.studies.twin.world import World
+
+
+class Effect(NamedTuple):
+    """The effect of a change on the start of a job."""
+
+    name: str
+    before: Times
+    after: Times
+    # Start after the change, less the start before it, in each pair of futures [s]. ∞ if only the changed cluster never
+    # starts the job within the future.
+    difference: Times
+
+
+def drained(state: SlurmState, names: Sequence[str]) -> SlurmState:
+    """Return the state with nodes that take no further jobs. Raise InvalidInputError if there is no such node."""
+    known = [node.name for node in state.nodes]
+    for name in names:
+        if name not in known:
+            raise InvalidInputError(f"--drain is {name}, which is no node{did_you_mean(name, known)}; see sinfo")
+    return replace(state, nodes=[node._replace(out="drained") if node.name in names else node for node in state.nodes])
+
+
+def with_nodes(state: SlurmState, number: int) -> SlurmState:
+    """Return the state with further nodes, which are like the most frequent nodes."""
+    kinds = Counter(node._replace(name="", out="", is_completing=False) for node in state.nodes)
+    kind = kinds.most_common(1)[0][0]
+    new = [kind._replace(name=f"new{place + 1}") for place in range(number)]
+    partitions = []
+    for partition in state.partitions:
+        names = partition.nodes
+        if names and partition.name in kind.partitions:
+            names = (*names, *(node.name for node in new))
+        partitions.append(partition._replace(nodes=names))
+    return replace(state, nodes=[*state.nodes, *new], partitions=partitions)
+
+
+def effects(
+    world: World,
+    changed: World,
+    source: Source,
+    names: Sequence[str],
+    num_futures: int,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Effect]:
+    """Return the effects of a change on jobs that wait, over pairs of futures with equal draws."""
+    before = outcomes(world, source, names, num_futures, report=lambda done, first: report(done))
+    possible = {job.name for job in changed.pending}
+    still = [name for name in names if name in possible]
+    after = outcomes(changed, source, still, num_futures, report=lambda done, first: report(num_futures + done))
+    never = [inf] * num_futures
+    result = []
+    for name in names:
+        new = after.get(name, Outcome(never, never))
+        differences = []
+        for old_start, new_start in zip(before[name].starts, new.starts, strict=True):
+            # A job that never starts in both futures has no difference.
+            differences.append(0.0 if old_start == new_start else new_start - old_start)
+        result.append(Effect(name, times_of(before[name].starts), times_of(new.starts), times_of(differences)))
+    return result
+
+
+def changed_world(world: World, *, drain: Sequence[str], nodes: int, parameters: Parameters | None) -> World:
+    """Return the world after a change."""
+    state = with_nodes(drained(world.state, drain), nodes)
+    return World(state, parameters or world.parameters)

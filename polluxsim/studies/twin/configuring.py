@@ -1,0 +1,91 @@
+"""Write the configuration of a simulation from the configuration files of Slurm."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.files import atomic_write
+from polluxsim.common.shipped import shipped
+from polluxsim.logs.live.slurm_conf import Unused, read_conf
+from polluxsim.logs.site.nodes import cluster_yaml, node_list
+from polluxsim.studies.twin.settings import CONFIG_NAMES, stated
+
+POLICY = "policy/slurm.yaml"
+
+
+class Written(NamedTuple):
+    """The files of a configuration, and the lines of the installation that they do not have."""
+
+    cluster: Path
+    policy: Path
+    num_nodes: int
+    num_gpus: int
+    parameters: dict[str, Any]  # those that the installation states
+    unused: list[Unused]  # by file and number
+
+
+def write_configuration(conf: Path, folder: Path, gres: Path | None = None, accounts: Path | None = None) -> Written:
+    """Write `cluster/NAME.yaml` and `policy/NAME.yaml` of an installation, whose name is `ClusterName`.
+
+    Raise InvalidInputError if a file cannot be read or written, or no node has GPUs.
+    """
+    read = read_conf(conf, gres, accounts)
+    # A single partition needs no queues, so that jobs of any workload can run.
+    has_several = len({node.partitions for node in read.nodes}) > 1 or len(read.partitions) > 1
+    of_site = read.nodes if has_several else [node._replace(partitions=()) for node in read.nodes]
+    nodes = node_list(conf.name, of_site)
+    unused = list(read.unused)
+    of_conf = stated({key: value for key, (_, value) in read.settings.items()})
+    parameters = dict(of_conf.values)
+    for key, (line, _) in read.settings.items():
+        if key.lower() == "schedulerparameters":
+            if of_conf.unused:
+                unused.append(Unused(conf.name, line.number, f"{key}={','.join(of_conf.unused)}"))
+        elif key.lower() not in (*CONFIG_NAMES, "clustername"):
+            unused.append(Unused(conf.name, *line))
+    tiers = {partition.name: partition.tier for partition in read.partitions if partition.tier != 1}
+    if tiers:
+        parameters["priority_tier"] = tiers
+    name = re.sub(r"[^\w-]", "-", read.name)
+    cluster_file, policy_file = folder / "cluster" / f"{name}.yaml", folder / "policy" / f"{name}.yaml"
+    of_cluster = cluster_yaml(nodes).replace("polluxsim log nodes", "polluxsim twin config", 1)
+    _write(cluster_file, of_cluster)
+    _write(policy_file, _policy_yaml(conf.name, parameters))
+    order = {conf.name: 0, gres.name if gres else "": 1}
+    unused.sort(key=lambda line: (order.get(line.file, 2), line.number))
+    return Written(cluster_file, policy_file, nodes.num_nodes, nodes.num_gpus, parameters, unused)
+
+
+def _policy_yaml(source: str, parameters: dict[str, Any]) -> str:
+    """Return the shipped configuration of the policy with other values of some parameters."""
+    lines = [f"# Slurm's policy with the parameters of {source}. Written by 'polluxsim twin config'."]
+    for line in (shipped("configs") / POLICY).read_text(encoding="utf-8").splitlines()[1:]:
+        name, colon, rest = line.partition(": ")
+        if colon and name in parameters:
+            comment = rest.partition(" # ")[2]
+            lines.append(f"{name}: {_flow(parameters[name])} # {comment}")
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: object) -> str:
+    """Return a value in YAML's flow style."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be written ({error.strerror or error})") from None

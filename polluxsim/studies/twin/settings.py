@@ -1,0 +1,94 @@
+"""The parameters of Slurm's schedulers of a live cluster: given, read, or inferred from its expected starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.logs.live.nodes import minutes
+from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.policy import Slurm
+from polluxsim.run.named_policies import named_policy
+
+EACH_SECOND: Mapping[str, Any] = {
+    "bf_interval": 1,
+    "bf_resolution": 1,
+    "sched_interval": 1,
+    "batch_sched_delay": 0,
+    "sched_min_interval": 0,
+}
+"""Parameters of an installation whose schedulers run each second, like those of the recorded runs."""
+
+CONFIG_NAMES = {
+    "schedulertype": "scheduler_type", "killwait": "kill_wait", "overtimelimit": "over_time_limit",
+    "prioritytype": "priority_type", "priorityweightjobsize": "priority_weight_job_size",
+    "priorityweightage": "priority_weight_age", "priorityfavorsmall": "priority_favor_small",
+    "prioritymaxage": "priority_max_age", "prioritycalcperiod": "priority_calc_period",
+}  # fmt: skip
+"""Parameters of the policy by the keys of slurm.conf in small letters. SchedulerParameters has further ones."""
+
+IN_MINUTES = ("priority_max_age", "priority_calc_period")
+FLAGS = ("bf_running_job_reserve", "assoc_limit_stop")  # parameters that are true if they stand alone
+
+
+class Stated(NamedTuple):
+    """What slurm.conf states about the policy."""
+
+    values: Mapping[str, Any]  # parameters of the policy
+    unused: Sequence[str]  # parts of SchedulerParameters that the policy does not have
+
+
+def stated(settings: Mapping[str, str]) -> Stated:
+    """Return the parameters of the policy `slurm` in the settings of slurm.conf or `scontrol show config`."""
+    values: dict[str, Any] = {}
+    unused: list[str] = []
+    known = {field.name: field.default for field in fields(Slurm)}
+    for key, value in settings.items():
+        name = CONFIG_NAMES.get(key.lower())
+        if name is not None and value not in ("", "(null)"):
+            values[name] = _value(name, value)
+        if key.lower() != "schedulerparameters":
+            continue
+        for part in filter(None, value.replace("(null)", "").split(",")):
+            parameter, equals, number = part.strip().partition("=")
+            if parameter in FLAGS:
+                values[parameter] = number.lower() not in ("0", "no", "false")
+            elif parameter in known and equals and number.isdecimal():
+                values[parameter] = int(number)
+            else:
+                unused.append(part)
+    return Stated(values, unused)
+
+
+def _value(name: str, text: str) -> Any:
+    """Return the value of a parameter in the form of the policy."""
+    if name in ("scheduler_type", "priority_type"):
+        return text
+    if name == "priority_favor_small":
+        return text.lower() in ("yes", "1", "true")
+    if name in IN_MINUTES:
+        return max(minutes(text) // 60, 1)
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
+
+
+def parameters_of(values: Mapping[str, Any]) -> Parameters:
+    """Return the parameters of the schedulers, without those of the order of the queue."""
+    names = {field.name for field in fields(Parameters)}
+    return Parameters(**{name: value for name, value in values.items() if name in names})
+
+
+def given_policy(text: str) -> Slurm:
+    """Return the policy that a user names. Raise InvalidConfigError if it is not Slurm's."""
+    policy = named_policy(text).make()
+    if not isinstance(policy, Slurm):
+        raise InvalidConfigError(f"--policy is {text}, must be Slurm's, like 'slurm(bf_interval=60)'")
+    return policy
+
+
+def candidates() -> list[tuple[str, Parameters]]:
+    """Return the parameters that are tried if a state does not tell them, with their names, the likeliest first."""
+    return [("Slurm's defaults", Parameters()), ("schedulers in each second", Parameters(**EACH_SECOND))]

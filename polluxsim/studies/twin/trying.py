@@ -1,0 +1,143 @@
+"""When a job would start if it were submitted now, and the requests that would start sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import ceil, inf
+from typing import NamedTuple
+
+from polluxsim.common.errors import InvalidInputError, allowed_among
+from polluxsim.logs.live.jobs import UNLIMITED, StateJob
+from polluxsim.logs.live.state import SlurmState
+from polluxsim.studies.twin.estimates import Estimate, Times, estimates_of
+from polluxsim.studies.twin.futures import Source, outcomes
+from polluxsim.studies.twin.world import BASIC_PRIORITIES, World, ask_of, order_of_id
+
+NEW = "new"  # name of the job that is tried
+MOST_ALTERNATIVES = 3
+LEAST_LIMIT = 300  # no shorter limit is tried [s]
+
+
+class Wish(NamedTuple):
+    """A job that a user may submit."""
+
+    gpus: int
+    limit: int  # [s]; `UNLIMITED` for the limit of the partition
+    partition: str
+    user: str = ""
+    account: str = ""
+
+
+class Tried(NamedTuple):
+    """A job that is tried, with its estimate."""
+
+    wish: Wish
+    change: str  # in words; empty for the job itself
+    estimate: Estimate | None  # None if the job can never start
+
+    @property
+    def start(self) -> Times | None:
+        """Return the distribution of the start."""
+        return None if self.estimate is None else self.estimate.start
+
+
+def default_partition(state: SlurmState) -> str:
+    """Return the partition of a job that names none; empty if the state tells no default."""
+    names = [partition.name for partition in state.partitions if partition.is_default]
+    if names:
+        return names[0]
+    of_nodes = sorted({name for node in state.nodes for name in node.partitions})
+    return of_nodes[0] if len(of_nodes) == 1 else ""
+
+
+def partitions_of(state: SlurmState) -> list[str]:
+    """Return the names of the partitions."""
+    names = [partition.name for partition in state.partitions]
+    return names or sorted({name for node in state.nodes for name in node.partitions})
+
+
+def check_partition(state: SlurmState, name: str) -> None:
+    """Raise InvalidInputError if there is no such partition."""
+    names = partitions_of(state)
+    if names and name not in names:
+        raise InvalidInputError(f"--partition is {name}, {allowed_among(name, names)}")
+
+
+def tried(
+    world: World,
+    source: Source,
+    wish: Wish,
+    num_futures: int,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Tried]:
+    """Return the job that a user wishes, and the three other requests with the earliest median start.
+
+    Raise InvalidInputError if the nodes of the partition can never run the job.
+    """
+    wishes = [("", wish), *alternatives(world.state, wish)]
+    results = []
+    for number, (change, other) in enumerate(wishes):
+        results.append(Tried(other, change, _estimate(world, source, other, num_futures)))
+        report(number + 1, len(wishes))
+    first, *others = results
+    if first.estimate is None:
+        where = f"partition {wish.partition}" if wish.partition else "the cluster"
+        raise InvalidInputError(
+            f"--gpus is {wish.gpus}, which the nodes in use of {where} do not have; ask for fewer GPUs"
+        )
+    possible = [other for other in others if other.start is not None and other.start.median < inf]
+    possible.sort(key=lambda other: other.start.median if other.start else inf)
+    return [first, *possible[:MOST_ALTERNATIVES]]
+
+
+def alternatives(state: SlurmState, wish: Wish) -> Iterator[tuple[str, Wish]]:
+    """Yield other requests, each with its change in words: fewer GPUs, a shorter limit, another partition."""
+    gpus = wish.gpus // 2
+    while gpus:
+        yield f"{gpus} GPUs" if gpus > 1 else "1 GPU", wish._replace(gpus=gpus)
+        gpus //= 2
+    if wish.limit < UNLIMITED:
+        for part in (2, 4, 8):
+            limit = ceil(wish.limit / part / 60) * 60
+            if limit >= LEAST_LIMIT:
+                yield f"limit of {limit // 60} min", wish._replace(limit=limit)
+    for name in partitions_of(state):
+        if name != wish.partition:
+            yield f"partition {name}", wish._replace(partition=name)
+
+
+def _estimate(world: World, source: Source, wish: Wish, num_futures: int) -> Estimate | None:
+    """Return the estimate of a job that is submitted now; None if it can never start."""
+    job = job_of_wish(world, wish)
+    if job is None or not world.can_run(ask_of(job)):
+        return None
+    with_job = World(replace(world.state, jobs=[*world.state.jobs, job]), world.parameters)
+    (estimate,) = estimates_of(with_job, outcomes(with_job, source, [job.name], num_futures))
+    return estimate
+
+
+def job_of_wish(world: World, wish: Wish) -> StateJob | None:
+    """Return the job of a wish as Slurm would have it in the queue; None if no node has GPUs."""
+    state = world.state
+    partitions = tuple(filter(None, wish.partition.split(",")))
+    sizes = [node.gpus for node in state.nodes if not partitions or set(partitions) & set(node.partitions)]
+    most = max(sizes, default=0)
+    if not most:
+        return None
+    num_nodes = ceil(wish.gpus / most)
+    limit = wish.limit
+    for partition in state.partitions:
+        if partition.name in partitions and limit >= UNLIMITED:
+            limit = partition.default_limit or partition.largest_limit or UNLIMITED
+    pending = sorted(world.pending, key=order_of_id)
+    job = StateJob(
+        name=NEW, state="PENDING", reason="", priority=1.0, submit=state.now, eligible=state.now, start=0, end=0,
+        limit=limit, nodes=(), num_nodes=num_nodes, gpus=ceil(wish.gpus / num_nodes), cpus=1, gpu_type="",
+        states_tasks=False, features=frozenset(), required=(), excluded=(), partitions=partitions, qos="",
+        user=wish.user, account=wish.account, title=NEW, after=(), special=(),
+    )  # fmt: skip
+    priority = world.priority_of()(ask_of(job))
+    if not priority or any(other.priority > BASIC_PRIORITIES for other in pending):
+        priority = min([other.priority for other in pending], default=2.0) - 1.0
+    return job._replace(priority=max(priority, 1.0))
