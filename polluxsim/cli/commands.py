@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
     "bound": Command("print how far runs are from the best possible schedule", "bound",
                      no="if a run is better than its bound"),
+    "regret": Command("print what single decisions of a run cost, against another policy", "regret"),
     "plot": Command("draw a figure", "figures"),
     "report": Command("write runs to an interactive HTML file", "figures"),
     "timeline": Command("write a run to a timeline for Perfetto", "figures"),
@@ -90,7 +91,18 @@ GROUPS: Mapping[str, Group] = {
 
 PURPOSES = {
     "run and judge policies": ("run", "check", "arena", "size", "evolve"),
-    "look at finished runs": ("table", "compare", "bound", "plot", "report", "timeline", "whatif", "when", "why"),
+    "look at finished runs": (
+        "table",
+        "compare",
+        "bound",
+        "regret",
+        "plot",
+        "report",
+        "timeline",
+        "whatif",
+        "when",
+        "why",
+    ),
     "prepare data and compare with papers": ("log", "workload", "profile", "paper"),
 }
 """Commands and groups by purpose."""

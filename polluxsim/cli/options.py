@@ -235,6 +235,8 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "live": Option("show the cluster during the run"),
     "time-limit": Option("longest search for the bound of a workload and cluster, like 30s", "DURATION", duration),
+    "sample": Option("number of rounds to compare, evenly spaced over the decisions of the run", "N", count),
+    "path": Option("print steps that add up: the policy of the run takes over from POLICY at each round"),
     "at-rounds": Option("print also the bounds for schedules in which jobs start at rounds only"),
     # What a table or a figure shows.
     "metric": Option("metric, like p50_jct", "NAME", text, repeated=True),

@@ -43,8 +43,11 @@ class Plan(NamedTuple):
     batches: Mapping[JobId, ChosenBatch]  # batch sizes that the policy chose
 
 
-def plan_of(answer: object, state: State) -> Plan:
-    """Return the plan of a policy's answer, which is a mapping or a `Decision`. An error names the policy."""
+def plan_of(answer: object, state: State, name: str | None = None) -> Plan:
+    """Return the plan of a policy's answer, which is a mapping or a `Decision`.
+
+    An error names the policy, by default that of the run.
+    """
     try:
         if not isinstance(answer, Decision) and not _is_mapping(answer):
             kinds = "a mapping of jobs to placements, or a Decision"
@@ -58,7 +61,7 @@ def plan_of(answer: object, state: State) -> Plan:
             hosts = granted_hosts(decision, moves, state)
         return Plan(decision, moves, hosts, batches)
     except InvalidAllocationError as error:
-        raise type(error)(f"policy {state.scenario.policy_name} {error}") from error
+        raise type(error)(f"policy {name or state.scenario.policy_name} {error}") from error
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:

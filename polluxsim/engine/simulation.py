@@ -83,7 +83,7 @@ class Simulation:
         self._recorder = recorder = RunRecorder(state)
         self._submissions = submissions = Submissions(state, recorder)
         downtime = Downtime(state, seed)
-        crashes = Crashes(state, seed)
+        self._crashes = crashes = Crashes(state, seed)
         self._forks = Forks(state, submissions, downtime, crashes, rounds, recorder)
         jobs = state.jobs
         state.observers = Observers(
@@ -153,13 +153,29 @@ class Simulation:
                 events.step()
         return self.view
 
-    def ask(self, policy: Allocates, view: ClusterView) -> Allocation | Decision:
+    def ask(
+        self, policy: Allocates, view: ClusterView, rng: np.random.Generator | None = None, name: str | None = None
+    ) -> Allocation | Decision:
         """Return the decision of a policy about the view of the run.
 
-        Raise `PolicyError` if the policy fails, or takes longer than `decision_limit` of the settings.
+        `rng` is its random generator, by default that of the run. `name` is its name in errors, by default that of the
+        policy of the run. Raise `PolicyError` if the policy fails, or takes longer than `decision_limit` of the
+        settings.
         """
-        with self._limited(view.time), guarded(self.scenario.policy_name, view.time):
-            return policy.allocate(view, self.rng)
+        if rng is None:
+            rng = self.rng
+        with self._limited(view.time, name), guarded(name or self.scenario.policy_name, view.time):
+            return policy.allocate(view, rng)
+
+    def planned(self, decision: Allocation | Decision, name: str | None = None) -> Plan:
+        """Return a decision with plain values, and the changes that `commit` would make. The run is unchanged.
+
+        `name` is the name of the policy in errors. Raise the errors of `commit`.
+        """
+        if self.view is None:
+            raise self._no_decision_due()
+        with self._limited(self.time, name), guarded(name or self.scenario.policy_name, self.time):
+            return plan_of(decision, self._state, name)
 
     def commit(self, decision: Allocation | Decision) -> None:
         """Apply a decision: a mapping of jobs to placements, or a `Decision`.
@@ -172,7 +188,7 @@ class Simulation:
             If the run does not wait for a decision.
         """
         if self.view is None:
-            raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
+            raise self._no_decision_due()
         seconds = perf_counter() - self._called
         with self._limited(self.time), guarded(self.scenario.policy_name, self.time):
             plan = plan_of(decision, self._state)
@@ -214,6 +230,14 @@ class Simulation:
         if fork.seed is not None:
             self.rng = np.random.default_rng(fork.seed)
         self._forks.schedule(fork)
+
+    def draw_anew(self, rng: np.random.Generator, chance: int) -> None:
+        """Give the policy another random generator, and draw the failures of jobs by another seed, from now on.
+
+        Nodes fail as before.
+        """
+        self.rng = rng
+        self._crashes.draw_anew(chance)
 
     def result(self) -> Result:
         """Return the records of the run, or its records so far if it is not over.
@@ -310,9 +334,12 @@ class Simulation:
         """Return how the GPU time has been used so far."""
         return self._recorder.gpu_seconds()
 
-    def _limited(self, time: float) -> time_limited:
+    def _limited(self, time: float, name: str | None = None) -> time_limited:
         """Return a context manager that limits the time of the policy in the round at `time` [s]."""
-        return time_limited(self.scenario.settings.decision_limit, self.scenario.policy_name, time)
+        return time_limited(self.scenario.settings.decision_limit, name or self.scenario.policy_name, time)
+
+    def _no_decision_due(self) -> TurnError:
+        return TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
 
     def _round(self, event: Event) -> None:
         state = self._state

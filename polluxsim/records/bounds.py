@@ -130,7 +130,7 @@ def stored_bound(folder: Path | None, info: Mapping[str, Any]) -> RunBound | Non
     path = folder / BOUND_FILE
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["jobs"] != _digest_of_jobs(info):
+        if stored["jobs"] != digest_of_jobs(info):
             return None
         values = {str(name): float(value) for name, value in stored["values"].items()}
         sentences = tuple(map(str, stored["sentences"]))
@@ -153,7 +153,7 @@ def _read(values: Mapping[str, Any]) -> dict[str, MetricBound]:
 def store_bound(folder: Path, info: Mapping[str, Any], bound: RunBound) -> None:
     """Store bounds in the folder of a run. `info` is the content of run.json."""
     stored = {
-        "jobs": _digest_of_jobs(info),
+        "jobs": digest_of_jobs(info),
         "metrics": as_json(bound.metrics),
         "at_rounds": as_json(bound.at_rounds),
         "sentences": list(bound.sentences),
@@ -168,7 +168,7 @@ def as_json(bounds: Mapping[str, MetricBound]) -> dict[str, Any]:
     return {name: {"parts": dict(bound.parts), "is_upper": bound.is_upper} for name, bound in bounds.items()}
 
 
-def _digest_of_jobs(info: Mapping[str, Any]) -> str | None:
+def digest_of_jobs(info: Mapping[str, Any]) -> str | None:
     """Return the digest of the jobs of a run, so that the bounds of another run are not taken for those of this run."""
     file = (info.get(FILES) or {}).get("jobs.parquet")
     return file.get("sha256") if isinstance(file, Mapping) else None

@@ -49,6 +49,7 @@ WRONG: dict[Callable[[str], object], tuple[str, ...]] = {
 
 USUAL = {
     "check": "fifo", "size": "--target 'p90 wait < 1h'", "table": "run", "compare": "run", "bound": "run",
+    "regret": "run srsf",
     "report": "run", "timeline": "run", "plot": "usage run", "whatif": "run --at 10min policy=srtf",
     "when": "run --at 10min",
     "why": "run job", "log import": "slurm sacct.txt -o log.parquet", "log nodes": "nodes.txt -o site.yaml",
@@ -126,6 +127,11 @@ WRONG_LINES: dict[str, list[str]] = {
     "bound": [
         *RUNS, "run --metric nothing", "run --time-limit soon", "run --time-limit -1s", "run --csv --json",
         "run --at-roundes", "",
+    ],
+    "regret": [
+        *(f"{run} srsf" for run in RUNS), "run", "run polux", "run nowhere.py:Mine", "run srsf --sample 0",
+        "run srsf --seeds 0", "run srsf --path --seeds 2", "run srsf --csv --json", "run srsf las", "run srsf --pathh",
+        "run pollux", "run srsf --allow-classes os", "",
     ],
     "log import": [
         "slum sacct.txt -o log.parquet", "slurm nowhere -o log.parquet", "slurm sacct.txt",

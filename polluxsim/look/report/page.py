@@ -21,6 +21,7 @@ from polluxsim.look.best_possible import bound_sentences, stored_bounds
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
+from polluxsim.look.regret import HINDSIGHT, costliest_rounds, on_chance, summary_of
 from polluxsim.look.report.charts import ReportRun, are_rigid, charts, panels
 from polluxsim.look.report.payload import (
     OUTCOMES,
@@ -37,6 +38,7 @@ from polluxsim.look.why.events import fork_sentence, outage_sentence
 from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.metrics.summary import Summary, of_run, summarise
 from polluxsim.records.folders import policy_name, run_folders
+from polluxsim.records.regret_files import stored_regrets
 from polluxsim.records.results import ReasonRecord
 from polluxsim.records.storage import Run, read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
@@ -131,11 +133,13 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
     parts_from_forks: list[ForkPart] = []
     pooled: Markup | None = None
     bounds: list[str] = []
+    regrets: list[RegretPart] = []
     if window is None:
         # These tables are over all jobs, whose values would contradict those of the jobs in a window.
         parts_from_forks = _from_forks(runs)
         pooled = _pooled(runs)
         bounds = _bounds(runs, report_runs)
+        regrets = _regrets(runs, report_runs)
     else:
         notes_on_window = [*window.sentences(runs), "figures show the whole runs"]
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -145,6 +149,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         window=notes_on_window,
         forks=forks,
         bounds=bounds,
+        regrets=regrets,
         parts=parts_from_forks,
         pooled=pooled,
         cards=cards,
@@ -256,6 +261,25 @@ def _bounds(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[str]:
         if bound is not None:
             sentences += bound_sentences(report_run.label, bound)
     return sentences
+
+
+class RegretPart(NamedTuple):
+    """The costliest decisions of a run, compared with those of another policy."""
+
+    title: str
+    sentences: Sequence[str]
+    rounds: Sequence[Sequence[str]]  # sentences on each round; the first one states its regret
+
+
+def _regrets(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> list[RegretPart]:
+    """Return the costliest decisions of the runs whose folders store regrets."""
+    regret_parts = []
+    for run, report_run in zip(runs, report_runs, strict=True):
+        for regrets in stored_regrets(run.folder, run.info):
+            title = f"{report_run.label}: costliest decisions, compared with those of {regrets.other_policy}"
+            sentences = list(filter(None, (summary_of(regrets), HINDSIGHT, on_chance(regrets))))
+            regret_parts.append(RegretPart(title, sentences, costliest_rounds(regrets, run.clock)))
+    return regret_parts
 
 
 class ForkPart(NamedTuple):

@@ -1,0 +1,102 @@
+"""The regret of the decisions of a run: how much the total JCT changes if another policy decides one round.
+
+`regrets_of` is for a run in memory, `regrets_of_run` for a finished run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.records.regret import Regrets, RoundRegret
+from polluxsim.run.decision_walk import Course, Walk, course_of, num_counted
+from polluxsim.run.one_round import OtherPolicy, Start, Trials, check_other
+
+
+@dataclass(frozen=True)
+class RegretRequest:
+    """Which decisions are compared.
+
+    Raise InvalidConfigError if a number is less than 1.
+    """
+
+    sample: int | None = None  # number of rounds, evenly spaced over the decisions; None for all
+    seeds: int = 1  # repetitions of each pair of futures; the first has the random numbers of the run
+
+    def __post_init__(self) -> None:
+        for name, number in (("sample", self.sample), ("seeds", self.seeds)):
+            if number is not None and not (isinstance(number, Integral) and number >= 1):
+                raise InvalidConfigError(f"{name} is {short(number)}, must be a whole number of at least 1")
+
+    def numbers(self, num_rounds: int) -> list[int]:
+        """Return the numbers of the rounds that are compared, in rising order.
+
+        >>> RegretRequest(sample=3).numbers(10)
+        [1, 5, 8]
+        """
+        if self.sample is None or self.sample >= num_rounds:
+            return list(range(num_rounds))
+        return [(2 * place + 1) * num_rounds // (2 * self.sample) for place in range(self.sample)]
+
+    def takeover_numbers(self, num_rounds: int) -> list[int]:
+        """Return the numbers of the rounds at which a policy takes over, in rising order; the first is 0.
+
+        >>> RegretRequest(sample=3).takeover_numbers(10)
+        [0, 3, 6]
+        """
+        if self.sample is None or self.sample >= num_rounds:
+            return list(range(num_rounds))
+        return [place * num_rounds // self.sample for place in range(self.sample)]
+
+
+def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None = None, *, seed: int = 0) -> Regrets:
+    """Return the regret of the decisions of a run in memory.
+
+    Parameters
+    ----------
+    start
+        Function that returns the run before its first decision, and its policy, each time it is called. Both are copied
+        with `copy.deepcopy` at each decision.
+    other
+        The policy that decides one round.
+    request
+        Which rounds are compared; None for all.
+    seed
+        Seed of the random generators of the other policy.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the other policy has a trait that the run lacks.
+    PolicyError
+        If the policy of the run fails. A failure of the other policy makes a round not comparable.
+
+    Examples
+    --------
+    >>> from polluxsim.engine.simulation import Simulation               # doctest: +SKIP
+    >>> start = lambda: (Simulation(scenario, seed=0), Las())            # doctest: +SKIP
+    >>> regrets = regrets_of(start, OtherPolicy("srsf", Srsf))           # doctest: +SKIP
+    >>> for round_regret in regrets.costliest(3):                        # doctest: +SKIP
+    ...     print(round_regret.time, round_regret.kinds, round_regret.regret / regrets.num_jobs)
+    """
+    request = request or RegretRequest()
+    run, policy = start()
+    check_other(other, run.scenario)
+    course = course_of(Walk(run, policy))
+    trials = Trials(start, other, course.outcomes, seed, request.seeds)
+    rounds = tuple(trials.regret(number) for number in request.numbers(len(course.times)))
+    return _regrets(run.scenario.policy_name, other, course, rounds)
+
+
+def _regrets(own_policy: str, other: OtherPolicy, course: Course, rounds: Sequence[RoundRegret]) -> Regrets:
+    return Regrets(
+        own_policy,
+        other.name,
+        num_rounds=len(course.times),
+        num_jobs=num_counted(course.outcomes),
+        total_jct=course.total_jct,
+        is_drawn=course.is_drawn,
+        rounds=tuple(rounds),
+    )
