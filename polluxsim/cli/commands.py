@@ -48,6 +48,9 @@ COMMANDS: Mapping[str, Command] = {
                      no="if a policy failed"),
     "size": Command("find the smallest cluster for a target", "studies", overrides=True, configs=True,
                     no="if no size or load meets the target"),
+    "evolve init": Command("write a task: an initial program, an evaluator and worlds", "evolve"),
+    "evolve score": Command("score a program in a task", "evolve", no="if the program is refused or faulty"),
+    "evolve search": Command("search for a program without a language model", "evolve"),
     "table": Command("print a table of the metrics of runs", "tables"),
     "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
     "bound": Command("print how far runs are from the best possible schedule", "bound",
@@ -88,6 +91,7 @@ COMMANDS: Mapping[str, Command] = {
 GROUPS: Mapping[str, Group] = {
     group: Group(summary, tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")))
     for group, summary in {
+        "evolve": "let programs write policies, and score them",
         "log": "import a cluster's log, replay it, or judge forecasts",
         "twin": "estimate when the jobs of a running Slurm start",
         "profile": "fit profile cards, or compute one",
@@ -96,7 +100,7 @@ GROUPS: Mapping[str, Group] = {
 }
 
 PURPOSES = {
-    "run and judge policies": ("run", "check", "arena", "size"),
+    "run and judge policies": ("run", "check", "arena", "size", "evolve"),
     "look at finished runs": (
         "table",
         "compare",

@@ -222,6 +222,7 @@ OPTIONS: Mapping[str, Option] = {
     "pue": Option("energy of the building over that of the GPUs (default: 1)", "N", pue),
     # How runs are made.
     "workers": Option("number of processes (default: one for each core)", "N", count),
+    "seed": Option("seed", "N", index),
     "seeds": Option("number of seeds", "N", count),
     "most-seeds": Option("largest number of seeds with --until", "N", count),
     "until": Option("add seeds until every interval is at most this share of its mean", "SHARE", number),
@@ -237,6 +238,9 @@ OPTIONS: Mapping[str, Option] = {
     "all": Option("make also the runs that take minutes"),
     "check": Option("exit with status 1 if a published number is not met"),
     "worlds": Option("number of random cases", "N", index),
+    "task": Option("folder of a task, from 'polluxsim evolve init'", "DIR", path),
+    "stage": Option("worlds in which the program runs; both: short, then full", "STAGE"),
+    "candidates": Option("number of programs", "N", count),
     "decision-timeout": Option(
         "longest time of one decision, like 30s", "DURATION", duration
     ),

@@ -58,6 +58,11 @@ def _with_type(kind: ReasonKind) -> ReasonKind:
     return replace(kind, sentence=kind.sentence + ON_TYPE, units=units)
 
 
+def _stays_nowhere(job: JobView) -> bool:
+    """Return that a job may move. A lambda could not be sent to another process."""
+    return False
+
+
 class ByType(DisjointParts):
     """Sends each job to the pool of one GPU type, as in a system with a partition for each type.
 
@@ -74,7 +79,7 @@ class ByType(DisjointParts):
     """
 
     def __init__(
-        self, quota_rules: QuotaRules | None = None, stays: Callable[[JobView], bool] = lambda job: False
+        self, quota_rules: QuotaRules | None = None, stays: Callable[[JobView], bool] = _stays_nowhere
     ) -> None:
         super().__init__()
         self._stays = stays

@@ -1,0 +1,56 @@
+"""What OpenEvolve and SkyDiscover call: each stage as metrics and texts. No stage raises an error or hangs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from polluxsim.studies.evolution.feedback import artifacts_of, shortened
+from polluxsim.studies.evolution.scoring import ERROR, Score, failed, read_program, score
+from polluxsim.studies.evolution.task import FULL, SHORT, read_task
+
+RESULT_MODULES = ("openevolve.evaluation_result", "skydiscover.evaluation.evaluation_result")
+"""Modules with the class `EvaluationResult` of each package. In their cascades, a plain dictionary loses its texts."""
+
+
+@dataclass
+class EvaluationResult:
+    """Metrics and texts, where none of the packages is loaded."""
+
+    metrics: dict[str, float]
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+
+def evaluated(folder: Path, program_path: str, stage: str) -> Any:
+    """Return the result of a program in a stage of the task in a folder, as the package that is loaded wants it."""
+    reached = _score(folder, program_path, stage)
+    return _result(reached.metrics, artifacts_of(reached))
+
+
+def evaluated_in_both(folder: Path, program_path: str) -> Any:
+    """Return the result of the full stage, or of the short stage if the program is faulty there."""
+    short = _score(folder, program_path, SHORT)
+    if short.faults:
+        return _result(short.metrics, artifacts_of(short))
+    return evaluated(folder, program_path, FULL)
+
+
+def _score(folder: Path, program_path: str, stage: str) -> Score:
+    try:
+        return score(read_program(Path(program_path)), read_task(folder), stage)
+    except Exception as error:  # noqa: BLE001  (both packages keep the score of the short stage if the full one raises)
+        return failed(ERROR, stage, [shortened(f"{type(error).__name__}: {error}")])
+
+
+def _result(metrics: Mapping[str, float], artifacts: Mapping[str, str]) -> Any:
+    """Return metrics and texts in the class of the package that is loaded."""
+    kind: Callable[..., Any] = EvaluationResult
+    for name in RESULT_MODULES:
+        module = sys.modules.get(name)
+        if module is not None:
+            kind = module.EvaluationResult
+            break
+    return kind(metrics=dict(metrics), artifacts=dict(artifacts))

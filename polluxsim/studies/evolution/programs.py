@@ -1,0 +1,149 @@
+"""Programs: the initial one, and random ones that order jobs by a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polluxsim.policies.contract.policy import Policy, as_policy
+from polluxsim.policies.guest.source import CLASS
+from polluxsim.studies.evolution.worlds import World, mean_jct, run
+
+START, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
+
+INITIAL_PROGRAM = f'''"""A policy of whole jobs. Change the block, and keep the name of the class."""
+
+{START}
+import math
+
+from polluxsim.policies.contract.view import Traits
+from polluxsim.policies.tools.gangs import gangs_by
+
+QUANTUM = 3600.0  # attained service is counted in quanta of this size [GPU s]
+
+
+class {CLASS}:
+    """Least attained service: the jobs that have had the fewest quanta of GPU time come first."""
+
+    traits = Traits(slices_time=True)  # jobs take turns on GPUs
+
+    def allocate(self, view, rng):
+        """Return a decision: which job gets which GPUs until the next round.
+
+        `view.time` is the time [s], and `view.jobs` has the jobs that are submitted and have not ended, in order of
+        submission. A job has `job_id`, `submit_time` [s], `num_replicas` (the GPUs that it requests),
+        `attained_service` [GPU s], `num_restarts`, `placement` (empty while it waits) and `queue`. After each change of
+        its GPUs, it does not train for `view.delay_of(job)` [s]. `gangs_by` gives GPUs to whole jobs in ascending order
+        of a key. A job that fits may overtake. Its answer is valid until a job arrives or ends, or until `lasts_until`.
+        """
+        return gangs_by(view, quanta, lambda job: {{}}, lasts_until=next_quantum(view))
+
+
+def quanta(job):
+    """Return the number of whole quanta that a job has had. A millionth of a quantum allows for rounding."""
+    return math.floor(job.attained_service / QUANTUM + 1e-6)
+
+
+def next_quantum(view):
+    """Return the time at which the first running job completes its quantum [s]."""
+    times_left = [((quanta(job) + 1) * QUANTUM - job.attained_service) / job.num_replicas for job in view.jobs]
+    return view.time + min(times_left, default=math.inf)
+{END}
+'''
+"""The policy LAS, as a program that may be changed."""
+
+# Weights of the terms of a random key, among which each is drawn.
+SERVICE = (-1.0, 0.0, 0.5, 1.0, 1.0, 1.0, 2.0)  # of the service that a job has had
+GPUS = (-1.0, 0.0, 0.0, 0.5, 1.0, 2.0)  # of the GPUs that it requests
+WAITED = (-1.0, -0.5, 0.0, 0.0, 0.5)  # of the time since its submission
+RUNNING = (0.0, 0.0, 0.2, 0.5, 1.0, 3.0)  # by how much a running job comes earlier
+
+SCALES = (60.0, 600.0, 3600.0, 14400.0)  # service and times from which the logarithms grow [s]
+INTERVALS = (300.0, 600.0, 1800.0)  # time between decisions without an event [s]
+
+
+def random_program(rng: np.random.Generator) -> str:
+    """Return the source of a random program, which orders jobs by a sum of logarithms."""
+    values = {
+        "service": float(rng.choice(SERVICE)),
+        "gpus": float(rng.choice(GPUS)),
+        "waited": float(rng.choice(WAITED)),
+        "running": float(rng.choice(RUNNING)),
+        "service_scale": float(rng.choice(SCALES)),
+        "waited_scale": float(rng.choice(SCALES)),
+        "interval": float(rng.choice(INTERVALS)),
+    }
+    return program_of(values)
+
+
+def changed_program(source: str, rng: np.random.Generator) -> str:
+    """Return a program that differs from a random one in one or two numbers."""
+    values = _values_in(source)
+    names = sorted(values)
+    for name in rng.choice(names, size=int(rng.integers(1, 3)), replace=False):
+        value = values[str(name)]
+        if str(name).endswith(("scale", "interval")):
+            changed = value * float(rng.choice([0.5, 0.7, 1.5, 2.0]))
+        else:
+            changed = value + float(rng.choice([-0.5, -0.2, 0.2, 0.5]))
+        values[str(name)] = round(changed, 3)
+    return program_of(values)
+
+
+def program_of(values: dict[str, float]) -> str:
+    """Return the source of a program with these numbers."""
+    numbers = "\n".join(f"{name.upper()} = {value!r}" for name, value in values.items())
+    return f'''"""A policy of jobs that run on the GPUs that they request, by 'polluxsim evolve search'."""
+
+{START}
+import math
+
+from polluxsim.policies.contract.view import Traits
+from polluxsim.policies.tools.gangs import gangs_by
+
+{numbers}
+
+
+class {CLASS}:
+    """Jobs in ascending order of a sum of logarithms."""
+
+    traits = Traits(slices_time=True)  # jobs take turns on GPUs
+
+    def allocate(self, view, rng):
+        """Return a decision, which stands for an interval unless a job arrives or ends."""
+
+        def key(job):
+            service = math.log1p(job.attained_service / SERVICE_SCALE)
+            waited = math.log1p((view.time - job.submit_time) / WAITED_SCALE)
+            value = SERVICE * service + GPUS * math.log(job.num_replicas) + WAITED * waited
+            if job.placement:
+                value -= RUNNING
+            return round(value, 6)
+
+        return gangs_by(view, key, lambda job: {{}}, lasts_until=view.time + INTERVAL)
+{END}
+'''
+
+
+def _values_in(source: str) -> dict[str, float]:
+    """Return the numbers of a random program by name."""
+    values = {}
+    for line in source.splitlines():
+        name, equals, value = line.partition(" = ")
+        if equals and name.isupper():
+            values[name.lower()] = float(value)
+    return values
+
+
+def trusted(source: str) -> Policy:
+    """Return the policy of a program that polluxsim itself wrote, in this process."""
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(compile(source, "<program>", "exec", dont_inherit=True), names)
+    return as_policy(names[CLASS]())
+
+
+def score_in(source: str, worlds: Sequence[World]) -> list[float]:
+    """Return the mean JCT in each world of a program that polluxsim itself wrote [s]."""
+    return [mean_jct(world, run(world, trusted(source), source)) for world in worlds]

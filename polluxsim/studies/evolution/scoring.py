@@ -1,0 +1,207 @@
+"""The score of a program in the stages of a task. A program that is refused, faulty or late has the score 0."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from polluxsim.checks.driving import FoundError, run_policy
+from polluxsim.checks.laws import RunLaws
+from polluxsim.checks.random_worlds import Allowed, random_world
+from polluxsim.common.errors import InvalidInputError, PolicyError, PolluxSimError
+from polluxsim.policies.contract.policy import Policy
+from polluxsim.policies.elastic.cluster_size import IDLE_TIME, PendingGpus, Scaled
+from polluxsim.policies.guest.faults import LateProgramError, ProgramError
+from polluxsim.policies.guest.host import GuestPolicy, Program
+from polluxsim.policies.guest.source import check_source
+from polluxsim.records.results import Result, Status
+from polluxsim.statistics.estimates import log_ratios, ratio_of_geometric_means
+from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, Task, combined
+from polluxsim.studies.evolution.worlds import World, mean_jct, run
+
+SUCCESS, ERROR, TIMEOUT = "success", "error", "timeout"
+
+NUMBER_OF = {SHORT: 1.0, FULL: 2.0, HELD_OUT: 3.0}  # value of the metric `stage`
+
+METRICS = (
+    "combined_score", "jct_over_bound", "worst_jct_over_bound", "gain", "gain_low", "gain_high", "faults",
+    "decision_ms", "stage",
+)  # fmt: skip
+"""All metrics, in order."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The run of a program in a world."""
+
+    world: World
+    mean_jct: float  # [s]
+    result: Result
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a program reached in a stage.
+
+    Attributes
+    ----------
+    status
+        `success`, `error` or `timeout`.
+    metrics
+        Numbers by name.
+    faults
+        Sentences on what is wrong with the program.
+    runs
+        The runs in the worlds of the stage; empty if the program is faulty.
+    """
+
+    status: str
+    stage: str
+    metrics: dict[str, float]
+    faults: tuple[str, ...] = ()
+    runs: tuple[Ran, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """Return the score."""
+        return self.metrics["combined_score"]
+
+
+@dataclass
+class _Scorer:
+    """Run one program in processes of its own, until a time on the clock `time.monotonic` [s]."""
+
+    source: str
+    task: Task
+    until: float
+    seconds: float = 0.0  # of all decisions
+    num_decisions: int = 0
+    num_processes: int = field(default=0)
+
+    def guest(self) -> GuestPolicy:
+        """Return the program in a new process, with another seed of hashes."""
+        self.num_processes += 1
+        digest = hashlib.sha256(f"{self.source} {self.num_processes}".encode()).digest()
+        hash_seed = int.from_bytes(digest[:4], "big")
+        return GuestPolicy(Program(self.source), hash_seed, self.task.limits, self.until)
+
+    def count(self, guest: GuestPolicy) -> None:
+        """Count the decisions of a process."""
+        self.seconds += guest.seconds
+        self.num_decisions += guest.num_decisions
+
+    def fault_in_check(self, number: int) -> str | None:
+        """Return the fault of the program in a world of `check`, or None."""
+        with self.guest() as guest:
+            world = random_world(number, Allowed.under(guest.traits))
+            policy: Policy = guest
+            if world.is_scaled:
+                policy = Scaled(guest, PendingGpus(), idle_time=IDLE_TIME * world.clock)
+            laws = RunLaws(world, policy)
+            try:
+                result = run_policy(world, policy, laws=laws)
+            except FoundError as error:
+                cause = error.__cause__
+                if isinstance(cause, LateProgramError):
+                    raise cause from None
+                return f"{error.finding.fault}: {error.finding.message}"
+            finally:
+                self.count(guest)
+        for finding in laws.findings.values():
+            return f"{finding.fault}: {finding.message}"
+        if any(record.status is Status.CUT_OFF for record in result.job_records):
+            return f"starvation: {result.standstill or 'jobs are not complete at the end of the world'}"
+        return None
+
+    def run(self, world: World) -> Ran:
+        """Return the run of the program in a world."""
+        with self.guest() as guest:
+            try:
+                result = run(world, guest, self.source)
+            finally:
+                self.count(guest)
+        return Ran(world, mean_jct(world, result), result)
+
+
+def score(source: str, task: Task, stage: str) -> Score:
+    """Return the score of a program in a stage of a task.
+
+    The short stage checks the program first. No error of the program is raised.
+    """
+    scorer = _Scorer(source, task, monotonic() + task.stage_limits.of(stage))
+    try:
+        check_source(source)
+        faults = []
+        if stage == SHORT:
+            for number in range(task.checks):
+                fault = scorer.fault_in_check(number)
+                if fault is not None:
+                    faults.append(f"in world {number} of 'polluxsim check': {fault}")
+                    break
+        if faults:
+            return failed(ERROR, stage, faults)
+        runs = [scorer.run(world) for world in task.worlds_of(stage)]
+    except LateProgramError as error:
+        return failed(TIMEOUT, stage, [str(error)])
+    except (PolicyError, PolluxSimError) as error:
+        return failed(ERROR, stage, [str(error)])
+    return _scored(stage, runs, 1000 * scorer.seconds / max(scorer.num_decisions, 1))
+
+
+def read_program(path: Path) -> str:
+    """Return the source of a program. Raise InvalidInputError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"the program {path} cannot be read: {error.strerror}; give a Python file") from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"the program {path} is no text in UTF-8; give a Python file") from None
+
+
+def failed(status: str, stage: str, faults: Sequence[str]) -> Score:
+    """Return the score of a program that is refused, faulty or late."""
+    metrics = dict.fromkeys(METRICS, 0.0)
+    metrics |= {"gain": -1.0, "gain_low": -1.0, "gain_high": -1.0}
+    metrics |= {"faults": float(len(faults)), "stage": NUMBER_OF[stage]}
+    return Score(status, stage, metrics, tuple(faults))
+
+
+def _scored(stage: str, runs: Sequence[Ran], decision_ms: float) -> Score:
+    """Return the score of runs in the worlds of a stage."""
+    worlds = [one.world for one in runs]
+    values = [one.mean_jct for one in runs]
+    ratios = [one.mean_jct / one.world.bound for one in runs]
+    # A gain above 0 is a smaller mean JCT than that of the initial program.
+    logs = log_ratios([world.initial for world in worlds], values)
+    gain = ratio_of_geometric_means(logs).as_change()
+    value = combined(worlds, values)
+    metrics = {
+        "combined_score": value,
+        "jct_over_bound": float(np.exp(np.mean(np.log(ratios)))),
+        "worst_jct_over_bound": max(ratios),
+        "gain": gain.value,
+        "gain_low": gain.value if gain.low is None else gain.low,
+        "gain_high": gain.value if gain.high is None else gain.high,
+        "faults": 0.0,
+        "decision_ms": decision_ms,
+        "stage": NUMBER_OF[stage],
+    }
+    return Score(SUCCESS, stage, metrics, runs=tuple(runs))
+
+
+def as_plain(score: Score, artifacts: dict[str, str]) -> dict[str, Any]:
+    """Return a score as `evolve score` prints it. Of held-out worlds, only score and gain come back."""
+    metrics = score.metrics
+    if score.stage == HELD_OUT:
+        metrics = {name: metrics[name] for name in ("combined_score", "gain")}
+        artifacts = {}
+    return {"status": score.status, "combined_score": score.value, "metrics": metrics, "artifacts": artifacts}
+
+
+__all__ = ["ERROR", "METRICS", "SUCCESS", "TIMEOUT", "ProgramError", "Score", "as_plain", "read_program", "score"]
