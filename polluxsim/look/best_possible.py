@@ -21,14 +21,18 @@ NO_GAP = "–"
 
 
 def stored_bounds(runs: Sequence[Run]) -> list[RunBound | None]:
-    """Return the bounds that the folders of runs store; None for a run without bounds."""
+    """Return the bounds that the folders of runs store; None for a run without bounds.
+
+    Raise InvalidInputError if a file of bounds is damaged.
+    """
     return [stored_bound(run.folder, run.info) for run in runs]
 
 
 def stored_table(runs: Mapping[str, Sequence[Run]], metrics: Collection[str] = ()) -> Table | None:
-    """Return the table of the bounds that folders of runs store, by label; None if no label has bounds of all runs.
+    """Return the table of the bounds that folders of runs store, by label; None if there is nothing to show.
 
-    `metrics` are the metrics to show, by default all.
+    A label is shown if all its runs have bounds. `metrics` are the metrics to show, by default all. Raise
+    InvalidInputError if a file of bounds is damaged.
     """
     bounds = {}
     for label, of_label in runs.items():
@@ -41,10 +45,10 @@ def stored_table(runs: Mapping[str, Sequence[Run]], metrics: Collection[str] = (
 def bounds_table(
     bounds: Mapping[str, Sequence[RunBound]], metrics: Collection[str] = (), *, is_named: bool
 ) -> Table | None:
-    """Return a table of metrics with their best possible values; None without a bound.
+    """Return a table of metrics with their best possible values; None if no metric to show has a bound.
 
-    `bounds` has the bounds of the runs by label. Values of several runs are means, and the gap is that of the means.
-    `is_named` says whether the lines begin with the labels.
+    `bounds` has the bounds of the runs by label, and `metrics` are the metrics to show, by default all. Values of
+    several runs are means, and the gap is that of the means. `is_named` says whether the lines begin with the labels.
     """
     lines = [["", "metric", "here", TITLE, "gap", "sharpest part"]]
     for label, of_runs in bounds.items():
@@ -60,7 +64,7 @@ def bounds_table(
 
 
 def bound_sentences(label: str, bound: RunBound) -> Iterator[str]:
-    """Yield a sentence for each metric of a run with a bound."""
+    """Yield a sentence for each metric of a run with a bound, and one for its bound at rounds if there is one."""
     for metric, suffix in _metrics([bound]):
         value, best, gap, part = _cells(metric, suffix, [bound])
         yield f"{label}: {metric_of(metric).title}{suffix} {value}, {TITLE} {best} ({part}), gap {gap}"

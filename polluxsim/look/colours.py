@@ -60,9 +60,10 @@ class Look(NamedTuple):
 
 
 def looks(policies: Sequence[str]) -> list[Look]:
-    """Return a look for each line, given the policies of the lines. The first line of a policy has the policy's look.
+    """Return a look for each line, given the policies of the lines. The first line of a colour has the colour's look.
 
-    Further lines of a policy have lighter shades of its colour, and dashes that no other line has while there are any.
+    Each policy has a colour of its own while there are any. Further lines of a colour have lighter shades of it, and
+    dashes that no other line has while there are any.
     """
     colour_index = _colour_indices(policies)
     unused_styles = [style for style in range(len(DASHES)) if style not in colour_index.values()]
@@ -86,7 +87,8 @@ def looks(policies: Sequence[str]) -> list[Look]:
 def _colour_indices(policies: Sequence[str]) -> dict[str, int]:
     """Return the index in `PALETTE` of the colour of each policy.
 
-    Another policy gets the colour of a policy in `POLICY_COLOURS` without a line.
+    Another policy than those of `POLICY_COLOURS` gets the colour of one that has no line. If there are too few such
+    colours, several policies share one.
     """
     coloured_policies = list(POLICY_COLOURS)
     # Pollux and Tiresias lend last, because a reader knows their colours from other figures.

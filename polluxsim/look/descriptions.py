@@ -37,7 +37,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return a name for each run that no other run has.
+    """Return a name for each run that no other run has. The runs have different folders.
 
     It is the name of the folder. If one is long, as in sweeps, the names are the settings that differ. If names are
     equal, they are the paths of the folders.
@@ -51,7 +51,7 @@ def distinct_names(runs: Sequence[Run]) -> list[str]:
 
 
 def workload_words(info: Mapping[str, Any]) -> str:
-    """Return a short description of the workload, like the name of a file or the parameters of a generator.
+    """Return a short description of the workload: the name of its file, or its class and its plain parameters.
 
     >>> workload_words({"config": {"workload": {"_target_": "polluxsim.workloads.philly.PhillyLike", "hours": 8}}})
     'Philly Like, hours 8'
@@ -92,7 +92,7 @@ def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> st
 
 
 def outage_words(info: Mapping[str, Any]) -> str:
-    """Return how the nodes and jobs of a run come and go beside the decisions of its policy, "" if they do not.
+    """Return whether the number of nodes of a run changes, and whether its nodes and jobs fail, in words; "" if not.
 
     >>> outage_words({"config": {"cluster": {"num_nodes": 16, "least_nodes": 1, "failures": {"rate": 6.5}}}})
     'from 1 to 16 nodes, nodes fail'
@@ -156,7 +156,10 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
 
 
 def print_remarks(folders: Sequence[Path]) -> None:
-    """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
+    """Print remarks on finished runs on standard error.
+
+    They are about jobs from before the start, all settings without effect, and the first of each other kind.
+    """
     infos = {folder: info_of(folder) for folder in folders}
     _print(from_before(map(before_run_in, infos.values())))
     configs = {}
@@ -170,7 +173,10 @@ def print_remarks(folders: Sequence[Path]) -> None:
 
 
 def print_without_effect(sweep: Path) -> None:
-    """Print on standard error the settings that had no effect in the runs of a complete sweep."""
+    """Print on standard error the settings that had no effect in the runs of a complete sweep.
+
+    Sentences on jobs from before the start of the runs come first.
+    """
     names = read_parquet(sweep / SWEEP_FILE, ["folder"])["folder"].to_pylist()
     infos = {name: info_of(sweep / name) for name in names}
     _print(from_before(map(before_run_in, infos.values())))
@@ -208,7 +214,10 @@ def print_from_before(runs: Iterable[Run]) -> None:
 
 
 def from_before(groups: Iterable[BeforeRun | None]) -> Iterator[str]:
-    """Yield a sentence for each different group of jobs from before the start of runs, with the number of runs."""
+    """Yield a sentence for each different group of jobs from before the start of runs.
+
+    If there are several groups, a sentence has the number of its runs.
+    """
     counts = Counter[str]()
     for group in groups:
         if group is not None:
@@ -221,7 +230,7 @@ def from_before(groups: Iterable[BeforeRun | None]) -> Iterator[str]:
 
 
 def before_run_in(info: Mapping[str, Any]) -> BeforeRun | None:
-    """Return the numbers of jobs from before the start of a run in its run.json."""
+    """Return the numbers of jobs from before the start of a run, given its run.json; None if it has none."""
     counts = info.get("before_run")
     if counts is None:
         return None
@@ -252,7 +261,7 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a remark for each group of runs that differ in their seeds and have equal results."""
+    """Yield a remark for each group of runs that differ only in their seeds and have equal results."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for folder, config in configs.items():
         config_without_seed = json.dumps({**config, "seed": None}, sort_keys=True)

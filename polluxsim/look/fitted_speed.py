@@ -151,7 +151,7 @@ class AgentModel:
 
 
 def agent_model(profile: StepTimeModel) -> AgentModel:
-    """Fit θ_sys to the packed placements of a profile, like an agent that has measured all of them."""
+    """Return the model with θ_sys fitted to a profile, like that of an agent which has measured `POINTS`, packed."""
     limits = profile.application
     sizes = batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)
     measurements = []  # nodes, GPUs, batch size of a GPU, time without synchronisation, time of a step

@@ -116,7 +116,10 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
 
 
 def _on_type(profile: Profile, node_types: NodeTypes, nodes: Sequence[int]) -> Profile:
-    """Return the profile on the GPU type of some nodes. Without profiles by type, all types are equal."""
+    """Return the profile on the GPU type of some nodes. Without profiles by type, all types are equal.
+
+    Raise ProfileRangeError if the nodes have several types, or a type without a profile.
+    """
     profiles = by_type(profile)
     if not (profiles and node_types and nodes):
         return profile
@@ -183,7 +186,10 @@ NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), n
 def lives_of(
     result: Result, profiles: Mapping[str, Profile], delay: Delay, node_types: NodeTypes = UNKNOWN_TYPES
 ) -> Lives:
-    """Return the lives of all jobs that have a profile; `progress_of` states how accurate the values are."""
+    """Return the lives of the jobs that have a profile, held GPUs, and did no work before the start of the run.
+
+    `progress_of` states how accurate the values are, and which errors it raises.
+    """
     changes = defaultdict(list)
     for record in result.allocation_records:
         changes[record.job].append(record)
@@ -207,9 +213,10 @@ def lives_of(
 
 
 def have_fitting_ends(result: Result, lives: Lives) -> bool:
-    """Return whether completed jobs have done all their work according to their lives.
+    """Return whether at least half of the completed jobs have done about all their work according to their lives.
 
-    If not, the profiles of the lives are not those of the run.
+    If not, the profiles of the lives are not those of the run. Without completed jobs, nothing contradicts them, and
+    the result is True.
     """
     if not len(lives.job):
         return True

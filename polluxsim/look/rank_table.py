@@ -20,7 +20,8 @@ RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "p90 waiting [h]", "J
 def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
     """Return the ranks of users or queues (`by`: "user" or "queue") under settings side by side.
 
-    The rows have the order of the first setting. Raise InvalidInputError if no job has a user or queue.
+    The rows have the order of the first setting, and those that only other settings have follow; at most `MOST_RANKS`.
+    Raise InvalidInputError if no job has a user or queue.
     """
     ranks_by_setting = {name: ranks(results, by) for name, results in settings.items()}
     # A dict keeps the order of the first setting. Names that only other settings have follow.

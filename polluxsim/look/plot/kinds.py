@@ -94,7 +94,7 @@ def _job(options: PlotRequest, subject: FigureSubject) -> Drawing:
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
     """Return the profiles of a run; None if the efficiency of its jobs does not follow from them, which a note states.
 
-    Raise InvalidInputError if the user named the folder of the profiles.
+    If the user named the folder of the profiles, raise InvalidInputError in place of the note.
     """
     try:
         return own_profiles(run, folder).profiles

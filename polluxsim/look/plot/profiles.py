@@ -239,7 +239,7 @@ def efficiencies(profile: Profile, batch_size: int) -> list[float]:
 def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
     """Return the largest throughput [examples/s] at a batch size of at most `batch_size` [examples].
 
-    None if the profile has no times for this number of packed GPUs.
+    None if the profile has no times for this number of packed GPUs, or all its batch sizes there are larger.
     """
     alone = Alone(profile, packed(num_replicas))
     throughputs = []

@@ -139,7 +139,7 @@ def new_panel(width: float) -> tuple[Drawing, Axes]:
 
 
 def darkened(figure: Drawing) -> Drawing:
-    """Return a figure with its colours changed to those of a dark page."""
+    """Change the colours of a figure to those of a dark page, and return the figure."""
     # Each kind of artist has methods of its own for its colours.
     for artist in figure.findobj():
         if isinstance(artist, Line2D):

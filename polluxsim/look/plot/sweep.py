@@ -39,7 +39,8 @@ class Series(NamedTuple):
 
     label: str
     policy: str
-    x: Array  # rising values of the setting, or indices of `Drawn.names`; a single nan for runs without the setting
+    # Rising values of the setting, or indices of `SweepFigure.names`; a single nan for runs without the setting.
+    x: Array
     mean: Array  # of the metric
     # 95 % interval of the mean, or for pairs, of the change times the mean of the baseline; nan without one.
     low: Array

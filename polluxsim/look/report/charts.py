@@ -51,7 +51,7 @@ class TimePanel(NamedTuple):
 
 
 def panels(runs: Sequence[ReportRun]) -> list[TimePanel]:
-    """Return the figures over time whose values differ from a constant in these runs."""
+    """Return the figures over time: GPUs in use and the queue, and between them those that apply to one of the runs."""
     most_gpus = max(sum(run.held.gpus_per_node) for run in runs)
     time_panels = [_panel("gpus", top=most_gpus)]
     for name, num_gpus in _gpus_by_type(runs).items():
@@ -154,7 +154,7 @@ def _distributions(runs: Sequence[ReportRun]) -> dict[str, Array]:
 
 
 def are_rigid(runs: Sequence[ReportRun]) -> bool:
-    """Return whether the jobs of all runs have a fixed number of GPUs, so that views by size are informative."""
+    """Return whether views by size are informative: jobs have a fixed number of GPUs, and some run states it."""
     if any(is_adaptive(run.result) for run in runs):
         return False
     return any(map(_states_sizes, runs))

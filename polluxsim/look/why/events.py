@@ -31,7 +31,7 @@ def failed_nodes(nodes: Iterable[int], time: float, outages: Mapping[tuple[float
 
 
 def losses(result: Result) -> dict[tuple[str, float], str]:
-    """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
+    """Return a phrase for each time [s] at which a job lost all its GPUs because nodes went down, by job and time."""
     outages = outages_by_node(result)
     if not outages:
         return {}
