@@ -89,11 +89,11 @@ class Options(NamedTuple):
 
 @dataclass(frozen=True)
 class AnnealingSearch:
-    """Simulated annealing from a relaxed optimum, which bounds it; small problems are solved exactly.
+    """Search by simulated annealing, with an upper bound of the fitness; small problems are solved exactly.
 
     Small problems are solved by dynamic programming over what is left of every node. Larger problems start from the
     better of two allocations: the solution for a single pool of all GPUs, packed onto the nodes, or no change. Then
-    annealing moves whole rows. The pool is also the upper bound.
+    annealing moves whole rows. The optimum of the pool is also the upper bound.
 
     Parameters
     ----------
@@ -129,7 +129,9 @@ class AnnealingSearch:
                 best = answer
                 fitness = fitness_of_answer
         is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
-        return Answer(with_idle_gpus(problem, best), fitness, fitness if is_proven else upper_bound)
+        if is_proven:
+            upper_bound = fitness
+        return Answer(with_idle_gpus(problem, best), fitness, upper_bound)
 
     def stands_still(self, problem: Problem) -> bool:
         """Return whether no waiting job could start, and the relaxed bound proves that no change is an improvement."""
@@ -147,6 +149,7 @@ class AnnealingSearch:
         relaxed = _relax(problem, logs, scale)
         if relaxed.proves_no_change(ROUNDING):
             return problem.placements, relaxed.pool.bound
+        # The states of a node double if one bit must say whether a multi-node job is on it.
         kinds = 2 if problem.avoid_interference else 1
         steps = len(logs) * prod((gpus + 1) ** 2 * kinds for gpus in problem.gpus_per_node.tolist())
         if steps < self.exhaustive_steps:

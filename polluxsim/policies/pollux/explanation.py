@@ -66,10 +66,7 @@ GPUS_LEFT = ReasonKind(
 
 
 class Explanation:
-    """The reasons of the jobs in one round.
-
-    The cost of computing the reasons depends on the number of requested jobs.
-    """
+    """The reasons of the jobs in one round. Only the reasons that are asked for are computed."""
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view = view
@@ -104,12 +101,14 @@ class Explanation:
         return reasons
 
     def _numbers(self, row: int) -> dict[str, float]:
+        """Return the numbers of the reason of the job in a row, as `reasons` describes them."""
         problem = self._problem
         gpus = int(self._gpus[row])
         several = int((self._answer.allocation[row] > 0).sum() > 1)
         now = float(problem.speedups[row, several, gpus])
         factor = float(problem.restart_factors[row])
         limit = int(problem.max_replicas[row])
+        factor_now = factor if self._changed[row] else 1.0
         numbers = {
             "gpus": gpus,
             "gpus_before": int(self._before[row]),
@@ -120,7 +119,7 @@ class Explanation:
             "fewest_gpus": int(problem.fewest[row]),
             "restart_factor": factor,
             "speedup": self._scale * now,
-            "worth": self._scale * now * (factor if self._changed[row] else 1.0),
+            "worth": self._scale * now * factor_now,
         }
         if problem.shifts is not None:
             numbers["weight"] = exp(problem.fairness_power * float(problem.shifts[row]))
@@ -144,9 +143,10 @@ class Explanation:
         return fewer if fewer >= self._problem.fewest[row] else 0
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
+        """Return the reason of the job in a row. The first kind that applies counts."""
         problem = self._problem
         if "speedup_more" not in numbers:
-            return Reason(AT_LIMIT, numbers) if numbers["gpus"] else self._waits_for_minimum(row, numbers)
+            return self._reason_at_limit(row, numbers)
         if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
             return Reason(NO_GAIN, numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
@@ -154,9 +154,21 @@ class Explanation:
             return Reason(RESTART_PENALTY, {**numbers, **self._numbers_of_age(row)})
         if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
             return self._waits_for_minimum(row, numbers)
-        other = None if numbers["gpus_free"] else self._least_missed(row)
+        if numbers["gpus_free"]:
+            return Reason(GPUS_LEFT, numbers)
+        return self._reason_on_full_cluster(row, numbers)
+
+    def _reason_at_limit(self, row: int, numbers: Mapping[str, float]) -> Reason:
+        """Return the reason of a job that may not have more GPUs than now."""
+        if numbers["gpus"]:
+            return Reason(AT_LIMIT, numbers)
+        return self._waits_for_minimum(row, numbers)
+
+    def _reason_on_full_cluster(self, row: int, numbers: dict[str, float]) -> Reason:
+        """Return the reason of a job that competes for GPUs, with the job that would lose least by giving up one."""
+        other = self._least_missed(row)
         if other is None:
-            return Reason(GPUS_LEFT if numbers["gpus_free"] else CLUSTER_FULL, numbers)
+            return Reason(CLUSTER_FULL, numbers)
         numbers["fitness"] = self._answer.fitness
         numbers["fitness_exchange"] = self._fitness_exchange(row, other)
         return Reason(CLUSTER_FULL, numbers, (self._problem.job_ids[other],))
@@ -164,9 +176,13 @@ class Explanation:
     def _waits_for_minimum(self, row: int, numbers: Mapping[str, float]) -> Reason:
         """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
         fewest = float(self._problem.fewest[row])
-        found = {"gpus_left": numbers["gpus_free"], "fewest_gpus": fewest, "fitness": self._answer.fitness}
+        numbers_of_minimum = {
+            "gpus_left": numbers["gpus_free"],
+            "fewest_gpus": fewest,
+            "fitness": self._answer.fitness,
+        }
         holders = np.flatnonzero(self._gpus > 0).tolist()[:NEAREST]
-        return Reason(NO_LEAST_LEFT, found, tuple(self._problem.job_ids[holder] for holder in holders))
+        return Reason(NO_LEAST_LEFT, numbers_of_minimum, tuple(self._problem.job_ids[holder] for holder in holders))
 
     def _numbers_of_age(self, row: int) -> dict[str, float]:
         """Return the numbers that determine the restart factor of a job."""
@@ -186,7 +202,7 @@ class Explanation:
         return max(single, several)
 
     def _worth(self, row: int, gpus: int) -> float:
-        """Return the scaled speedup after a restart, or without one if the number of GPUs stays."""
+        """Return the scaled speedup on a number of GPUs after a restart, or without one where that is better."""
         speedup = self._best_speedup(row, gpus) * float(self._problem.restart_factors[row])
         if gpus == self._before[row]:
             spread = int((self._problem.placements[row] > 0).sum() > 1)
@@ -195,16 +211,20 @@ class Explanation:
 
     @cached_property
     def _logs(self) -> NDArray[np.float64]:
+        """Return the logarithm of the speedup of each job in the answer, shape (J,)."""
         return self._problem.logs_in(self._answer.allocation)
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
-        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs need not keep any."""
+        """Return the logarithm of the speedup of each job with the next fewer GPUs, shape (J,).
+
+        A job without GPUs has none to lose, and keeps its speedup of 0.
+        """
         fewer = [self._worth(row, self._fewer(row)) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
         return self._problem.logs_of(np.array(fewer))
 
     def _least_missed(self, row: int) -> int | None:
-        """Return the job whose loss of a GPU lowers the fitness least, or None."""
+        """Return the row of the other job whose loss of a GPU lowers the fitness least; None if no other has GPUs."""
         holders = self._gpus > 0
         holders[row] = False
         if not holders.any():
@@ -213,7 +233,10 @@ class Explanation:
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
-        """Return, for each job, by how much the loss of one GPU lowers the sum that determines the fitness."""
+        """Return by how much the loss of a GPU of each job lowers the sum that determines the fitness, shape (J,).
+
+        The values have a common scale, so that they can be compared.
+        """
         power = self._problem.fairness_power
         if power == 0.0:
             return self._logs - self._logs_fewer

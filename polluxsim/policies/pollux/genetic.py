@@ -68,7 +68,8 @@ class GeneticSearch:
             set_num_threads(threads)
         breeder = breed if threads == 1 else breed_in_threads
         first = self._first_members(problem)
-        pool, objectives = np.concatenate([first, first]), np.empty((2 * size, 2))  # members, then their children
+        pool = np.concatenate([first, first])  # members, then their children
+        objectives = np.empty((2 * size, 2))
         rank = np.zeros(size, dtype=np.int64)
         crowding = np.zeros(size)
         evaluate_first(pool[:size], data, seed, objectives)
@@ -86,11 +87,14 @@ class GeneticSearch:
         return Answer(with_idle_gpus(problem, pool[fittest].astype(np.int64)), float(objectives[fittest, 0]))
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return no: its answer depends on chance and on the last round."""
+        """Return False, because the answer depends on chance and on the last round."""
         return False
 
     def _first_members(self, problem: Problem) -> NDArray[np.int16]:
-        """Return the members of the last round without the rows of ended jobs, new jobs at zero, and "no change"."""
+        """Return the members of the last round, without ended jobs and with new jobs at zero; the last is no change.
+
+        In the first round, and if the number of nodes has changed, all members are no change.
+        """
         shape = (self.population, len(problem.job_ids), len(problem.gpus_per_node))
         if self._members is None or self._members.shape[2] != shape[2]:
             return np.broadcast_to(problem.placements.astype(np.int16), shape).copy()
@@ -100,6 +104,7 @@ class GeneticSearch:
             previous_row = rows.get(job_id)
             if previous_row is not None:
                 members[:, row] = self._members[:, previous_row]
+        # So that the answer is never worse than no change.
         members[-1] = problem.placements
         return members
 
@@ -159,7 +164,7 @@ def _make_child(i, pool, rank, crowding, data, seed, objectives):  # type: ignor
 
 @helper
 def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped-def]
-    """Return rows to their present placement, remove elements, and let other jobs grow on free GPUs."""
+    """At random, return rows to their present placement, remove elements, and let jobs grow on free GPUs."""
     num_jobs, num_nodes = member.shape
     for j in range(num_jobs):
         if _uniform(state) < REVERT_PROBABILITY:
@@ -187,7 +192,10 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 
 @helper
 def repair(member, data, state):  # type: ignore[no-untyped-def]
-    """Make a member feasible: one multi-node job per node, no job outside its limits, no node over its capacity."""
+    """Make a member feasible: no job outside its limits, and no node over its capacity.
+
+    With avoidance of interference, a node has at most one multi-node job.
+    """
     gpus_per_node = data.gpus_per_node
     fewest = data.fewest
     max_replicas = data.max_replicas

@@ -327,7 +327,10 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
 
 @spliced
 def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
-    """Return a node with `gpus` free GPUs, from `start` on. Half of the time, other jobs are evicted."""
+    """Return a node with `gpus` free GPUs, after evictions if they are necessary.
+
+    Half of the time, a node that has them without evictions is taken; otherwise the first large enough from `start` on.
+    """
     if rng.random() < 0.5:
         n = best_fit(packing, gpus, start, True)
         if n >= 0:

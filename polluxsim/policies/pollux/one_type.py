@@ -49,12 +49,16 @@ class LikeNodes(Partition):
         self.owners: Sequence[int] = ()  # the original node of each node of the part
 
     def parts(self, view: ClusterView) -> dict[str, ClusterView]:
-        """Return a view in which nodes are cut to the size of the smallest node."""
+        """Return a view in which nodes are cut to the size of the smallest node that is up."""
         size = min(gpus for gpus in view.gpus_per_node if gpus)
         parts: list[int] = []
         owners: list[int] = []
         for node, gpus in enumerate(view.gpus_per_node):
-            sizes = [size] * (gpus // size) + ([gpus % size] if gpus % size or not gpus else [])
+            sizes = [size] * (gpus // size)
+            rest = gpus % size
+            # A node that is down is a part too, because jobs may be on it.
+            if rest or not gpus:
+                sizes.append(rest)
             parts += sizes
             owners += [node] * len(sizes)
         self.owners = owners
@@ -79,7 +83,10 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
     for node, gpus in placement:
         gpus_left = gpus
         for part in range(owners.index(node), len(owners)):
-            if owners[part] == node and (taken := min(gpus_left, free[part])) > 0:
+            if owners[part] != node:
+                continue
+            taken = min(gpus_left, free[part])
+            if taken > 0:
                 on_parts.append((part, taken))
                 free[part] -= taken
                 gpus_left -= taken
@@ -107,12 +114,13 @@ class Cut:
 
 
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> Cut:
-    """Return placements on whole nodes, without the GPUs that are not of the type of most of the job's GPUs.
+    """Return placements on whole nodes, on which each job has GPUs of one type only.
 
-    At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
-    minimum of GPUs, can lose all GPUs in this way. It then keeps its present GPUs if they are free. Otherwise it takes
-    idle GPUs of a type that it can use, at most the number that it got, because it would else wait until the search,
-    which knows no types, happens to choose nodes of one type. Then all other jobs without GPUs do the same.
+    Of the types that a job can use, the one with most of its GPUs counts, at a tie the fastest. `owners` contains the
+    node of each part. A job whose user named types, or a minimum of GPUs, can lose all GPUs in this way. It then keeps
+    its present GPUs if they are free. Otherwise it takes idle GPUs of a type that it can use, at most the number that
+    it got: it would else wait until the search, which knows no types, happens to choose nodes of one type. Then all
+    other jobs without GPUs do the same.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     searched: dict[JobId, Mapping[str, int]] = {}
@@ -121,16 +129,18 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
         by_type = _by_type(view, placement, owners)
         searched[job_id] = {name: sum(gpus_of_nodes.values()) for name, gpus_of_nodes in by_type.items()}
         cut[job_id] = _cut(jobs[job_id], by_type)
-    missed = {
-        job: num_replicas(allocated)
-        for job, allocated in allocation.items()
-        if allocated and not cut[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
-    }
+    # GPUs that the cut took from jobs whose users restrict them.
+    missed: dict[JobId, int] = {}
+    for job, allocated in allocation.items():
+        is_restricted = jobs[job].gpu_types or jobs[job].min_replicas
+        if allocated and not cut[job] and is_restricted:
+            missed[job] = num_replicas(allocated)
     without = [job for job in allocation if not cut[job]]
     free = FreeGpus(view.gpus_per_node)
     for placement in cut.values():
         free.take(placement)
     turns: dict[JobId, IdleTurn] = {}
+    # The jobs that lost GPUs by the cut come first, because the search preferred them to the others.
     for position, job in enumerate(sorted(without, key=lambda job: job not in missed), start=1):
         turns[job] = _idle(view, jobs[job], missed.get(job) or most_gpus(jobs[job]), free, position)
         cut[job] = turns[job].placement
@@ -138,7 +148,10 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
 
 
 def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus, position: int) -> IdleTurn:
-    """Return idle GPUs for a job, and take them: the held ones, or else GPUs of the fastest type that has some."""
+    """Return the turn of a job without GPUs. It takes its held GPUs if they are free.
+
+    Otherwise it takes at most `most` GPUs of its fastest type with enough of them; none if no type has enough.
+    """
     if job.placement and free.has(job.placement):
         free.take(job.placement)
         gpu_type = view.type_of(job.placement)

@@ -94,19 +94,26 @@ class Pollux(Policy):
         return nodes.merge(view, decisions)
 
     def _problem(self, view: ClusterView) -> Problem:
+        """Return the optimisation problem of a round."""
         return build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
 
     def _allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Return the best allocation found on nodes whose types do not matter."""
         problem = self._problem(view)
         # Restarts cost less as jobs grow older, so if no change is worth its restarts later, none is now.
         stands_until = view.time + self._foresight
         stands = self._search.stands_still(as_of(problem, view, stands_until))
-        answer = problem.unchanged() if stands else self._search.solve(problem, rng)
+        valid_until = -inf
+        if stands:
+            answer = problem.unchanged()
+            valid_until = stands_until
+        else:
+            answer = self._search.solve(problem, rng)
         return Decision(
             dict(zip(problem.job_ids, placements_of(answer.allocation), strict=True)),
             fitness=answer.fitness,
             upper_bound=answer.upper_bound,
-            valid_until=stands_until if stands else -inf,
+            valid_until=valid_until,
             explain=lambda jobs: Explanation(view, problem, answer).reasons(jobs),
         )
 
@@ -155,7 +162,7 @@ class _WorkEstimates:
 
         The median work of the ended jobs of its application, less the work that the job has done. If no job of an
         application has ended, its jobs are assumed to do twice the most work that one has done, as for a Pareto
-        distribution; 0 if none has run.
+        distribution; 0 if none has run. A job that exceeds the usual work has a small share of it left.
         """
         totals = self._totals.get(job.application)
         usual = median(totals) if totals else 2 * self._most[job.application]
@@ -163,7 +170,10 @@ class _WorkEstimates:
 
 
 def _rate(job: JobView) -> float:
-    """Return the goodput of a job on its present GPUs, as its agent estimates it [M0-equivalent examples/s]."""
+    """Return the goodput of a job on its present GPUs, as its agent estimates it [M0-equivalent examples/s].
+
+    It is 0 for a job without GPUs, or without an estimate.
+    """
     if not job.placement or job.goodput is None:
         return 0.0
     return job.goodput.best(len(job.placement), num_replicas(job.placement))[0]
@@ -222,11 +232,18 @@ class PolluxByRemaining(Pollux):
         # Remaining time on the fair share. It is unknown for a job that has not run, and for the jobs of an application
         # of which no job has run. Such a job gets the middle rank.
         works = [self._work(job) for job in jobs]
-        times_left = np.array(
-            [work / fair if work and fair else nan for work, fair in zip(works, goodputs, strict=True)]
-        )
+        times_left_of_jobs = []
+        for work, fair_goodput in zip(works, goodputs, strict=True):
+            time_left = nan
+            if work and fair_goodput:
+                time_left = work / fair_goodput
+            times_left_of_jobs.append(time_left)
+        times_left = np.array(times_left_of_jobs)
         is_finite = np.isfinite(times_left)
-        times = np.where(is_finite, times_left, np.median(times_left[is_finite]) if is_finite.any() else 1.0)
+        middle = 1.0  # any time will do if all are unknown
+        if is_finite.any():
+            middle = float(np.median(times_left[is_finite]))
+        times = np.where(is_finite, times_left, middle)
         ranks = np.empty(len(jobs))
         ranks[np.argsort(-times, kind="stable")] = np.arange(1, len(jobs) + 1) / len(jobs)
         if self.critical is not None and is_finite.any():

@@ -47,7 +47,7 @@ class Problem:
     def log_values(self) -> NDArray[np.float64]:
         """Return log(speedup + floor) by [job, whether its placement changes, on several nodes, GPUs].
 
-        Shape (J, 2, 2, K + 1); with a change, the speedup is multiplied by the restart factor.
+        Shape (J, 2, 2, K + 1); with a change, the speedup is multiplied by the restart factor. Shifts are added.
         """
         logs: NDArray[np.float64] = log_values(self.speedups, self.restart_factors)
         return logs if self.shifts is None else logs + self.shifts[:, None, None, None]
@@ -142,7 +142,7 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
 
 
 def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float:
-    """Return the share of a job's speedup that remains if it is re-allocated now.
+    """Return the share of a job's speedup that remains if it is re-allocated now; 1 for a new job without a delay.
 
     Parameters
     ----------
@@ -213,7 +213,8 @@ class _Speedups(KnownGoodputs):
     def over(self, share: int, max_replicas: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""
         if self._share != share:
-            self._share, self.fair = share, self.model.best(1, min(share, self._most))[0]
+            self._share = share
+            self.fair = self.model.best(1, min(share, self._most))[0]
         return self.up_to(max_replicas) / self.fair
 
 
@@ -260,6 +261,7 @@ def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
 
 
 def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) -> NDArray[np.float64]:
+    """Return the restart factor of each job at a time [s], shape (J,)."""
     return np.array([restart_factor(time - job.submit_time, job.num_restarts, view.delay_of(job)) for job in jobs])
 
 

@@ -123,8 +123,8 @@ def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
 def choose_scale(logs: NDArray[np.float64], problem: Problem) -> ScoreScale:
     """Return a scale at which the terms that decide fit; logarithms have shape (J, 2, 2, K + 1).
 
-    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so
-    as to make the largest term least, so this is what the terms are measured against.
+    With p < 0 the largest term decides. The terms are measured against the least value that the largest term can have
+    with all GPUs in one pool, because no allocation has a smaller one.
     """
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
@@ -157,7 +157,10 @@ def _least_bottleneck(exponents: NDArray[np.float64], low: float, high: float, n
     for _ in range(60):
         middle = (low + high) / 2
         needed = (exponents > middle).sum(axis=1).sum()
-        low, high = (low, middle) if needed <= num_gpus else (middle, high)
+        if needed <= num_gpus:
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -179,7 +182,7 @@ class Relaxation(NamedTuple):
 
 
 def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Relaxation:
-    """Return what the jobs would gain from one pool; `present` contains their GPUs before the round, shape (J,)."""
+    """Return the optimum, or nearly, for a single pool; `present` are the GPUs of jobs before the round, shape (J,)."""
     best = pooled_scores(tables.keep, tables.single, tables.several, present)
     bound, price, gpus = price_gpus(best, num_gpus)
     if best.size * num_gpus <= MOST_DEALING_STEPS:

@@ -164,7 +164,7 @@ class AntMan(Policy):
         return {node for node, _ in self._gpus.get(job.job_id, ())}
 
     def _usable(self, view: ClusterView) -> list[Gpu]:
-        """Return all GPUs except those of jobs that ran before the first decision."""
+        """Return the GPUs of the nodes that are up, except those of jobs that ran before the first decision."""
         gpus = all_gpus(view)
         for job in view.running:
             if job.job_id not in self._gpus and job.job_id not in self._others:
@@ -175,7 +175,7 @@ class AntMan(Policy):
         return [gpu for gpu in gpus if gpu not in taken]
 
     def _numbered(self, view: ClusterView, gpus: Sequence[Gpu], placement: Placement) -> Gpus:
-        """Return GPUs by number for a placement that states how many GPUs of each node a job has."""
+        """Return free GPUs by number for a placement that states how many GPUs of each node a job has."""
         taken = set(chain(*self._others.values(), *view.sharing.held.values()))
         numbered: list[Gpu] = []
         for node, count in placement:

@@ -292,7 +292,7 @@ class Gandiva(Policy):
     ) -> dict[JobId, Reason]:
         """Return the reasons of jobs, with their partners.
 
-        `idle` are the GPUs of each type that no job requested in this slice.
+        `idle` are the GPUs of each type that no chosen job holds in this slice.
         """
         positions: dict[JobId, int] = {}
         for position, pack in enumerate(order, start=1):

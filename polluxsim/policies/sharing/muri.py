@@ -101,7 +101,7 @@ class Pack:
 
     @cached_property
     def kind(self) -> Kind:
-        """Return the stages of its jobs, sorted."""
+        """Return the stages of its jobs, sorted; empty for a job whose stages are unknown."""
         return tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
 
     @property

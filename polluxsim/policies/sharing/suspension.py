@@ -47,8 +47,9 @@ class Suspension:
     _failures: tuple[int, ...] = ()  # failures of each node until the last decision
 
     def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView], grown: Collection[JobId]) -> None:
-        """Record the GPUs of running jobs. Forget jobs that ended or were altered, and states on nodes that went down.
+        """Record the GPUs of running jobs, and forget states that are lost.
 
+        Jobs that ended, were evicted or were altered have lost their states, and so have jobs on nodes that went down.
         `grown` contains the jobs with more GPUs than they request. Only the requested GPUs of these jobs are recorded.
         """
         for job_id in (*view.changes.ended, *view.changes.evicted, *view.changes.altered):

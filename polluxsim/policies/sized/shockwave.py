@@ -74,9 +74,10 @@ class Window(NamedTuple):
 
 @dataclass
 class FairTime:
-    """Fair time of a job from its submission to its end: the mean of its estimates, weighted by rounds of validity.
+    """Fair time of a job from its submission to its end, by all estimates and, for a tenth, by the newest one.
 
-    An estimate is valid from the round in which it is made to the round of the next estimate.
+    An estimate is valid from the round in which it is made to the round of the next estimate. The estimates are
+    weighted by their rounds of validity.
     """
 
     newest: float = 0.0  # newest estimate [s]

@@ -128,8 +128,9 @@ class Themis(Policy):
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
         """Return −log ρ by numbers of GPUs, 0 included. Without GPUs now, a job gets its requested GPUs a lease later.
 
-        A job that cannot run on the requested GPUs now would get its best number of GPUs a lease later. If the job
-        restarts, a number of GPUs that differs from the present one costs the restart delay.
+        A job that cannot run on the requested GPUs now would get its best number of GPUs a lease later. A job that fits
+        on no number of GPUs bids for 0 only. If the job restarts, a number of GPUs that differs from the present one
+        costs the restart delay.
         """
         times = self._times.on(job, counts_of(job, view.num_gpus))
         if not times or not view.num_gpus:  # while nodes are down, it may fit on no number of GPUs

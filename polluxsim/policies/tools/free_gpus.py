@@ -81,6 +81,7 @@ class FreeGpus:
 
     @classmethod
     def _in(cls, view: ClusterView, gpus_per_node: Sequence[int]) -> FreeGpus:
+        """Return some GPUs of a cluster, with its types and its rule for shapes."""
         nodes_by_type = view.node_types.nodes if len(view.types) > 1 else {}
         return cls(gpus_per_node, nodes_by_type=nodes_by_type, shape_of=view.shape_of)
 
@@ -190,8 +191,8 @@ class FreeGpus:
         """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
 
         The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
-        type with enough free GPUs, on the nodes with the most. If no type has enough GPUs, this method returns None and
-        takes nothing.
+        type with enough free GPUs, in its shape or on the nodes with the most free GPUs. If no type has enough GPUs,
+        this method returns None and takes nothing.
         """
         wanted = job.num_replicas if gpus is None else gpus
         present = job.placement

@@ -79,7 +79,10 @@ class TrueTimes:
         return times
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
-        """Return whether a job is equally fast with each GPU on a separate node as with all GPUs on one node."""
+        """Return whether a job is as fast with each GPU on a separate node as with all GPUs on one node.
+
+        Return False if the profile does not know one of these placements.
+        """
         if gpus < 2:
             return True
         answers = self._equal_anywhere.setdefault(job.job_id, {})
@@ -90,7 +93,7 @@ class TrueTimes:
                 together = job.oracle.remaining_time((gpus,), choice)
                 answers[gpus] = apart <= together
             except ProfileRangeError:
-                # The profile does not know one of these placements, so the nodes may matter.
+                # Nothing is known, so the nodes may matter.
                 answers[gpus] = False
         return answers[gpus]
 

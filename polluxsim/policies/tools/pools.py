@@ -194,8 +194,8 @@ class ByType(DisjointParts):
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
         """Return reasons of the jobs that a decision preempts although GPUs of another type are idle.
 
-        These jobs may move at the next round. A reason names the jobs on the type, those that get other GPUs than
-        before first.
+        These jobs may move at the next round, which is recorded. A reason names the jobs on the type, those that get
+        other GPUs than before first.
         """
         allocation = decision.allocation
         losers = [job for job in view.running if allocation.get(job.job_id) == ()]

@@ -373,7 +373,7 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
 
 
 def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Yield the index and the result of each job: of its turn in its group, or else of a second turn without GPUs.
+    """Yield the index of each job, and the result of its turn: of the first one if it brings GPUs, else of the second.
 
     In the first turn a job may use the own types of its group, in the second turn all types of the group. `held` is the
     index of the present type of each job, which the job keeps if possible.

@@ -251,7 +251,7 @@ class RoundsOfShares(Policy):
         return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
     def _reason(self, view: ClusterView, turn: Turn, job: JobView, num_types: int) -> Reason:
-        """Return the reason of a job on a cluster of some GPU types."""
+        """Return the reason of a job on a cluster of `num_types` GPU types."""
         if self._stays_idle(job.job_id):
             return Reason(AWAITS_SHARES, {"shares_due": self._reset + self.reset_interval})
         numbers: dict[str, float] = {

@@ -313,8 +313,8 @@ class AlloX(Rule):
     Parameters
     ----------
     oldest
-        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. The number of jobs is at
-        least the number of free GPUs.
+        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. If there are more free GPUs
+        than these jobs, the matching takes as many jobs as free GPUs.
 
     Source: Le et al., AlloX (EuroSys '20), as in Gavel (OSDI '20).
     """
@@ -343,7 +343,7 @@ class AlloX(Rule):
 
 
 def matched(steps_left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
-    """Return which job goes first on each GPU, as pairs of indices (job, type).
+    """Return which job goes first on each GPU, as pairs of indices (job, type); GPUs without a job are left out.
 
     Remaining steps have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run; ages (jobs,) [s];
     free GPUs (types,). Ages only order jobs that are equal except for rounding. GPUs are ordered by the names of their
