@@ -408,6 +408,13 @@ class TestFairShare:
         halving.end("j", 3600.0)
         assert halving.at(7200.0)["ada"] == pytest.approx(57_600 * 0.5 / log(2) / 2)
 
+    def test_a_job_that_ended_after_the_time_counts_up_to_it(self) -> None:
+        usage = Usage(0.0)
+        usage.begin("j", "ada", 1.0, 0.0)
+        usage.end("j", 400.0)
+        assert usage.at(300.0) == {"ada": 300.0}
+        assert usage.at(600.0) == {"ada": 400.0}
+
     def test_usage_does_not_depend_on_how_often_it_is_computed(self) -> None:
         once, often = Usage(1000.0), Usage(1000.0)
         for usage in (once, often):

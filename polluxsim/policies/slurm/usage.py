@@ -63,15 +63,20 @@ class Usage:
         ended_later = []
         for use, end in self._ended:
             if end > now:
-                ended_later.append((use, end))
+                ended_later.append((self._counted(use, now), end))
             else:
                 self._used[use.user] += use.rate * self._seconds(end - use.since) * self._kept(now - end)
         self._ended = ended_later
         for job, use in self._running.items():
-            if use.since < now:
-                self._used[use.user] += use.rate * self._seconds(now - use.since)
-                self._running[job] = use._replace(since=now)
+            self._running[job] = self._counted(use, now)
         return dict(self._used)
+
+    def _counted(self, use: Use, now: float) -> Use:
+        """Count a use up to a time, and return the rest of it."""
+        if use.since >= now:
+            return use
+        self._used[use.user] += use.rate * self._seconds(now - use.since)
+        return use._replace(since=now)
 
     def _kept(self, passed: float) -> float:
         """Return the part of a usage that is left after a time [s]."""
