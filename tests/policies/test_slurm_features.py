@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 from typing import Any, ClassVar
 
 import pytest
@@ -12,10 +13,14 @@ from polluxsim.policies.slurm.accounts import read_accounts, read_qos
 from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
+from polluxsim.policies.slurm.fair_share import associations, classic, fair_tree
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.multifactor import with_priorities
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order
+from polluxsim.policies.slurm.priority_parameters import PriorityParameters
 from polluxsim.policies.slurm.selection import chosen_nodes
+from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import (
     ALL_MEMORY,
     Allocated,
@@ -345,3 +350,97 @@ class TestLimits:
         with pytest.raises(InvalidConfigError) as error:
             Parameters(accounts=accounts, qos=qos)
         assert message in str(error.value)
+
+
+class TestFairShare:
+    """Account `a` has 40 shares and the users a1 and a2; `b` has 60 shares, b1 (2 shares), b2 and the account `c`.
+
+    `a` used 100 of 400, so its level is 0.4 / 0.25 = 1.6, and that of `b` is 0.6 / 0.75 = 0.8.
+    """
+
+    ACCOUNTS: ClassVar = {
+        "a": {"fairshare": 40, "users": {"a1": 1, "a2": 1}},
+        "b": {"fairshare": 60, "users": {"b1": 2, "b2": 1}},
+        "c": {"fairshare": 1, "parent": "b", "users": {"c1": 1, "c2": 3}},
+    }
+    USAGE: ClassVar = {"a2": 100.0, "b1": 100.0, "b2": 100.0, "c1": 20.0, "c2": 80.0}
+
+    def test_fair_tree_ranks_depth_first(self) -> None:
+        """Levels in `a`: a1 ∞, a2 0.5; in `b`: b1 (1/2)/(1/3) = 1.5, b2 and `c` (1/4)/(1/3) = 0.75, b2 first.
+
+        The account `c` equals the user b2, so the first of `c` has the rank of b2. Levels in `c`: c1 (1/4)/(1/5) = 1.25
+        and c2 (3/4)/(4/5). There are 6 users.
+        """
+        found = fair_tree(associations(read_accounts(self.ACCOUNTS), self.USAGE))
+        ranks = {user: round(6 * factor, 9) for user, factor in found.items()}
+        assert ranks == {"a1": 6, "a2": 5, "b1": 4, "b2": 3, "c1": 3, "c2": 1}
+
+    def test_equal_accounts_are_ranked_together(self) -> None:
+        """Both accounts have the level 1, so their users compete: x2 and y1 (level ∞) first, then y2 and x1 (0.5)."""
+        accounts = {"x": {"users": {"x1": 1, "x2": 1}}, "y": {"users": {"y1": 1, "y2": 1}}}
+        found = fair_tree(associations(read_accounts(accounts), {"x1": 5.0, "y2": 5.0}))
+        assert found == {"x2": 1.0, "y1": 1.0, "x1": 0.5, "y2": 0.5}
+
+    def test_the_classic_factor_uses_the_effective_usage(self) -> None:
+        """S of a2 is 0.4 / 2 = 0.2; U is 0.25 + (0.25 − 0.25) / 2. S of a1 is 0.2, and U is 0 + 0.25 / 2.
+
+        S of c1 is 0.6 / 4 / 4 = 0.0375. U of `c` is 0.25 + (0.75 − 0.25) / 4 = 0.375, and that of c1 is
+        0.05 + (0.375 − 0.05) / 4 = 0.13125.
+        """
+        below_root = associations(read_accounts(self.ACCOUNTS), self.USAGE)
+        found = classic(below_root)
+        expected = {"a1": 0.125 / 0.2, "a2": 0.25 / 0.2, "c1": 0.13125 / 0.0375}
+        for user, exponent in expected.items():
+            assert found[user] == pytest.approx(2**-exponent), user
+        assert classic(below_root, 2)["a2"] == pytest.approx(2 ** (-1.25 / 2))
+
+    def test_users_without_an_account_have_one_share_each(self) -> None:
+        found = fair_tree(associations(read_accounts({"a": {"users": {"a1": 1}}}), {"x": 10.0, "a1": 30.0}))
+        assert found == {"x": 1.0, "a1": 0.5}
+
+    def test_usage_is_what_jobs_held_and_halves(self) -> None:
+        """16 CPUs for 3600 s; the mean of 2^(−t) over t from 0 to 1 is 0.5 / ln 2."""
+        forever = Usage(0.0)
+        forever.begin("j", "ada", 16.0, 0.0)
+        assert forever.at(3600.0) == {"ada": 57_600.0}
+        halving = Usage(3600.0)
+        halving.begin("j", "ada", 16.0, 0.0)
+        halving.end("j", 3600.0)
+        assert halving.at(7200.0)["ada"] == pytest.approx(57_600 * 0.5 / log(2) / 2)
+
+    def test_a_job_that_ended_after_the_time_counts_up_to_it(self) -> None:
+        usage = Usage(0.0)
+        usage.begin("j", "ada", 1.0, 0.0)
+        usage.end("j", 400.0)
+        assert usage.at(300.0) == {"ada": 300.0}
+        assert usage.at(600.0) == {"ada": 400.0}
+
+    def test_usage_does_not_depend_on_how_often_it_is_computed(self) -> None:
+        once, often = Usage(1000.0), Usage(1000.0)
+        for usage in (once, often):
+            usage.begin("j", "ada", 3.0, 100.0)
+        for time in range(100, 5000, 300):
+            often.at(float(time))
+        for usage in (once, often):
+            usage.end("j", 5010.0)
+        assert often.at(6000.0)["ada"] == pytest.approx(once.at(6000.0)["ada"])
+
+
+class TestMultifactor:
+    def priority(self, job: PendingJob, now: int = 0, fair_share: float = 0.0, **parameters: Any) -> float:
+        of_queue = PriorityParameters(priority_type="priority/multifactor", **parameters)
+        (prioritised,) = with_priorities([job], FOUR, now, {"ada": fair_share}, of_queue)
+        return prioritised.priority
+
+    def test_the_priority_is_a_weighted_sum_of_factors(self) -> None:
+        """Age: 12 of 24 h; fair share 0.25; size: (1/4 + 1/256) / 2; partition: 2 of 4; QOS: 50 of 200."""
+        job = waits("j", 1, user="ada", partition="p", qos="normal")
+        found = self.priority(
+            job, 43_200, 0.25, priority_max_age=1440, priority_weight_age=1000, priority_weight_fairshare=2000,
+            priority_weight_job_size=10_000, priority_weight_partition=100, priority_weight_qos=40,
+            priority_job_factor={"p": 2, "q": 4}, qos={"normal": {"Priority": 50}, "high": {"Priority": 200}},
+        )  # fmt: skip
+        assert found == int(500 + 500 + 10_000 * (0.25 + 1 / 256) / 2 + 50 + 10)
+
+    def test_the_least_priority_is_one(self) -> None:
+        assert self.priority(waits("j", 1, user="ada")) == 1.0

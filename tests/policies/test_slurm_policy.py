@@ -237,6 +237,20 @@ class TestPriorities:
         jobs = [job("busy", 0.0, 8, 1500.0, 1500.0), self.JOBS[1], job("large", 1000.0, 8, 60.0, 60.0)]
         assert starts(jobs, policy)["small"] == 1500.0
 
+    @pytest.mark.parametrize("flags", ["FAIR_TREE", "NO_FAIR_TREE"])
+    def test_the_fair_share_may_come_first(self, flags: str) -> None:
+        """`ada` holds all GPUs for 20 minutes. Then the job of `bob`, who used nothing, goes first."""
+        jobs = [
+            job("busy", 0.0, 8, 1200.0, 1200.0, user="ada"), job("again", 5.0, 8, 60.0, 60.0, user="ada"),
+            job("other", 6.0, 8, 60.0, 60.0, user="bob"),
+        ]  # fmt: skip
+        policy = Slurm(
+            priority_type="priority/multifactor", priority_weight_fairshare=1000, priority_flags=flags,
+            accounts={"lab": {"users": {"ada": 1, "bob": 1}}},
+        )  # fmt: skip
+        assert starts(jobs)["again"] == 1200.0
+        assert starts(jobs, policy)["other"] == 1200.0
+
 
 class TestTiers:
     def test_a_partition_of_a_higher_tier_goes_first(self) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
+from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import Host
@@ -19,46 +19,36 @@ from polluxsim.policies.contract.settings import check_owners, overestimate_with
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.explaining import Passes, reasons
+from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.multifactor import billing, fair_shares, with_priorities
 from polluxsim.policies.slurm.node_values import by_number, check_nodes
 from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
-from polluxsim.policies.slurm.priority import in_order, job_size
+from polluxsim.policies.slurm.priority import in_order
+from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, PriorityParameters
 from polluxsim.policies.slurm.turns import Turns
+from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, whole_second
 from polluxsim.workloads.job import Job
 
-BASIC = "priority/basic"
-MULTIFACTOR = "priority/multifactor"
 NODE = "node"
 GPU = "gpu"
 
 
 @takes_settings("policy")
 @dataclass
-class Slurm(Parameters, Policy):
+class Slurm(PriorityParameters, Policy):
     """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres.
 
     A job that allows one GPU type asks for it (`--gres=gpu:TYPE:N`); each job gets nodes of one type. A cycle takes no
     time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. A preempted job is
-    requeued, and keeps what its checkpoints keep. `Parameters` of the same package states the parameters that are not
-    listed here.
+    requeued, and keeps what its checkpoints keep. `Parameters` and `PriorityParameters` of the
+    same package state the parameters that are not listed here.
 
     Parameters
     ----------
-    priority_type
-        `PriorityType`: priority/basic is the order of submission; priority/multifactor adds the next two factors.
-    priority_weight_job_size, priority_weight_age
-        `PriorityWeightJobSize` and `PriorityWeightAge`.
-    priority_favor_small
-        `PriorityFavorSmall`: whether small jobs have a larger factor of the job size.
-    priority_max_age
-        `PriorityMaxAge`: time of waiting at which the age counts in full [min].
-    priority_calc_period
-        `PriorityCalcPeriod`: time between two computations of priorities [min].
-    priority_tier
-        `PriorityTier` of partitions by name; 1 for other partitions. The queue of a job is its partition.
     weight
         `Weight` of nodes by number, like {0-15: 10}; 1 for other nodes. Nodes of a lower weight are allocated first.
     tasks
@@ -72,18 +62,12 @@ class Slurm(Parameters, Policy):
     # Groups of ends, plans and intervals depend on whole seconds.
     scales_with_time: ClassVar[bool] = False
 
-    priority_type: Annotated[str, OneOf("priority/basic", "priority/multifactor")] = BASIC
-    priority_weight_job_size: NonNegativeInt = 0
-    priority_weight_age: NonNegativeInt = 0
-    priority_favor_small: bool = False
-    priority_max_age: PositiveInt = 7 * 24 * 60
-    priority_calc_period: PositiveInt = 5
-    priority_tier: Mapping[Name, PositiveInt] = field(default_factory=dict)
     weight: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     tasks: Annotated[str, OneOf("node", "gpu")] = NODE
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
     _turns: Turns = field(init=False, repr=False, compare=False)
+    _usage: Usage = field(init=False, repr=False, compare=False)
     _plans: dict[JobId, int] = field(default_factory=dict, init=False, repr=False, compare=False)  # starts [s]
 
     @property
@@ -96,6 +80,7 @@ class Slurm(Parameters, Policy):
         weights = by_number("policy.weight", self.weight)
         self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
         self._turns = Turns(self)
+        self._usage = Usage(60.0 * self.priority_decay_half_life)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
@@ -112,8 +97,8 @@ class Slurm(Parameters, Policy):
                 if name.startswith("bf_") and getattr(self, name) != default.default:
                     sentences.append(f"policy.{name} has no effect without policy.scheduler_type={BACKFILL}")
         if self.priority_type == BASIC:
-            for name in ("priority_weight_job_size", "priority_weight_age"):
-                if getattr(self, name):
+            for name in PriorityParameters.__dataclass_fields__:
+                if name.startswith("priority_weight_") and getattr(self, name):
                     sentences.append(f"policy.{name} has no effect without policy.priority_type={MULTIFACTOR}")
         return sentences
 
@@ -125,7 +110,11 @@ class Slurm(Parameters, Policy):
         if self._jobs.forget_requeued(whole_second(view.time)):
             self._turns.note_change()
         self._jobs.take_note(view)
+        if self.counts_usage:
+            for name, time in changes.ended.items():
+                self._usage.end(name, time)
         passes = self._run(view)
+        self._count_use(view, passes)
         placements: dict[JobId, Placement] = {}
         now = whole_second(view.time)
         for start in passes.starts:
@@ -170,8 +159,7 @@ class Slurm(Parameters, Policy):
         state = self._jobs.state(view)
         if self.priority_tier:
             partitions = {}
-            names = {job.partition for job in state.pending} | {job.partition for job in state.running}
-            for name in names:
+            for name in {name for job in (*view.running, *view.waiting) for name in partitions_of(job.queue or "")}:
                 partitions[name] = Partition(state.up, self.priority_tier.get(name, 1))
             state = replace(state, partitions=partitions)
         state = replace(state, pending=self._in_order(state))
@@ -205,10 +193,20 @@ class Slurm(Parameters, Policy):
             return in_order(state.pending, state.partitions) if self.priority_tier else state.pending
         period = 60 * self.priority_calc_period
         computed_at = state.now // period * period
-        prioritised = []
-        for job in state.pending:
-            age = min(max(computed_at - job.eligible, 0) / (60 * self.priority_max_age), 1.0)
-            size = job_size(job.request, state.nodes, favours_small=self.priority_favor_small)
-            priority = int(self.priority_weight_age * age + self.priority_weight_job_size * size)
-            prioritised.append(job._replace(priority=float(max(priority, 1))))
-        return in_order(prioritised, state.partitions)
+        fair_share: dict[str, float] = {}
+        if self.counts_usage:
+            for job in state.pending:
+                self._usage.add_user(job.user)
+            fair_share = fair_shares(self._usage.at(computed_at), self)
+        return in_order(with_priorities(state.pending, state.nodes, computed_at, fair_share, self), state.partitions)
+
+    def _count_use(self, view: ClusterView, passes: Passes) -> None:
+        """Count the use of jobs that ended, start, or lose their nodes."""
+        if not self.counts_usage:
+            return
+        for name in view.changes.evicted:
+            self._usage.end(name, view.time)
+        for start in passes.starts:
+            for name in start.preempts:
+                self._usage.end(name, view.time)
+            self._usage.begin(start.job.name, start.job.user, billing(start.held, self), view.time)

@@ -27,6 +27,14 @@ def waits_for_slurm(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     return any(other.job_id != job.job_id and seen.waits(other) for other in seen.jobs)
 
 
+def stays_within_limits(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
+    """Return whether another job runs.
+
+    What it holds counts for the limit. A limit on each job alone stops a job for ever.
+    """
+    return any(other.job_id != job.job_id and not seen.waits(other) for other in seen.jobs)
+
+
 STARTED_IN_ORDER = ReasonKind(
     "slurm-main",
     f"The main scheduler starts jobs in the order of the queue. The job is number {{position}} of the {_QUEUE}. The "
@@ -74,5 +82,5 @@ ASSOCIATION_LIMIT = ReasonKind(
     "A limit of its account or its QOS stops the job, which needs {gpus_needed:GPU}. The job delays no other job.",
     UNITS,
     "A limit of an account or a QOS stops the job, with reasons like QOSMaxJobsPerUserLimit in squeue.",
-    excuses_waiting=lambda *_: True,
+    excuses_waiting=stays_within_limits,
 )

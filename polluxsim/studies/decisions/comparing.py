@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.policies.slurm.policy import MULTIFACTOR, Slurm
+from polluxsim.policies.slurm.policy import Slurm
+from polluxsim.policies.slurm.priority_parameters import MULTIFACTOR
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import values_of
 from polluxsim.run.configurations import policy_text
