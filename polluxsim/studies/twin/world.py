@@ -55,7 +55,7 @@ Table = NDArray[np.int64]
 class Kind(NamedTuple):
     """What decides which nodes suit a job."""
 
-    partitions: tuple[str, ...]
+    partitions: tuple[str, ...] = ()
     gpu_type: str = ""
     features: frozenset[str] = frozenset()
     required: tuple[str, ...] = ()
