@@ -43,7 +43,7 @@ def write_page(sheet: Sheet, title: str, path: Path) -> None:
         with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise InvalidInputError(f"{path}: cannot be written ({error.strerror or error}); choose another file") from None
 
 
 def _table(block: Block) -> str:

@@ -189,7 +189,7 @@ def test_units_are_those_of_the_types() -> None:
             assert option.kind("90min") == 5400
         with_time = {
             "at", "bin", "start", "split", "duration", "min-duration", "decision-timeout", "from", "to", "for",
-            "time-limit",
+            "time-limit", "time",
         }  # fmt: skip
         assert (option.value in ("DURATION", "TIME")) == (name in with_time)
 

@@ -57,6 +57,8 @@ USUAL = {
     "log calibrate": "log.parquet --gpus 8",
     "log whatif": "log.parquet --nodes 2", "log judge": "log.parquet",
     "log decisions": "sacct.txt --policy slurm",
+    "twin config": "slurm.conf -o conf", "twin collect": "-o file.txt/state",
+    "twin eta": "--state nowhere", "twin try": "--gpus 2 --state nowhere", "twin whatif": "--nodes +1 --state nowhere",
     "workload": "-o w.csv", "profile fit": "measured -o cards",
     "profile card": "transformer -o g.yaml --gpu h100 --params 1e9 --seq 1024", "paper reproduce": "fig1",
 }  # fmt: skip
@@ -176,6 +178,30 @@ WRONG_LINES: dict[str, list[str]] = {
         "log.parquet --change 1min=0", "log.parquet --split 99d", "log.parquet --policies polux",
         "log.parquet polcy=fifo", "log.parquet fifo", "log.parquet --partition nowhere",
     ],
+    "twin config": ["nowhere.conf -o conf", "file.txt -o conf", "slurm.conf", "", "slurm.conf -o conf --gres nowhere",
+        "slurm.conf -o conf --accounts nowhere", "slurm.conf -o file.txt/conf", "slurm.conf nodes.txt -o conf",
+        "slurm.conf -o conf --state state", "slurm.conf -o conf --json", "slurm.conf -o conf --grs x",
+        "slurm.conf -o conf --policy slurm"],
+    "twin collect": [
+        "--state state", "out", "--print=3", "--json", "--csv", "--forks 3", "--history sacct.txt", "--policy slurm",
+        "policy=fifo", "--nodes +1", "--prnt", "--gpus 2", "--time 2h", "-x", "--drain n1",
+    ],
+    "twin eta": [
+        "--state empty", "--state file.txt", "--state state --policy polux", "--state state --policy fifo",
+        "--state state 99", "--state state 4", "--state state --history nowhere.csv",
+        "--state state --history file.txt",
+        "--state state --arrivals nowhere.csv", "--state state --time-zone Mars", "--state state -o page.txt",
+        "--record run.csv", "--calibrate file.txt", "--calibrate nowhere.jsonl --record run.csv",
+        "--calibrate file.txt --record run.csv --state state", "--state state --config-dir nowhere",
+    ],
+    "twin try": [
+        "--gpus 2,4 --state state", "--gpus 99 --state state", "--gpus 2 --partition nowhere --state state",
+        "--gpus 2 --time 12 --state state", "--state state",
+    ],
+    "twin whatif": [
+        "--state state", "--drain n9 --state state", "--drain n[ --state state", "--nodes 4 --state state",
+        "--nodes +1 --policy polux --state state",
+    ],
     "workload": [
         "", "-o w.txt", "-o w.parquet", "-o w.csv --rate 2", "-o w.csv policy=fifo", "-o w.csv workload=polux",
         "-o w.csv workload=philly-like workload.hours=90min", "-o w.csv workload=philly-like workload.num_jobs=0",
@@ -251,6 +277,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_trace("table", folder / "log.csv", folder / "log.parquet")
     (folder / "sacct.txt").write_text("JobID|Submit\n")
     (folder / "nodes.txt").write_text("NODELIST|STATE|GRES\na1|idle|gpu:4\n")
+    (folder / "slurm.conf").write_text("ClusterName=c\nNodeName=n1 CPUs=8 Gres=gpu:4\n")
+    (folder / "run.csv").write_text("job,submitted,gpus,limit,start,end,nodes\na,0,4,120,1,101,n1\n")
+    (folder / "state").mkdir()
+    (folder / "state" / "squeue.json").write_text(
+        '{"jobs": [{"job_id": 4, "job_state": "PENDING", "priority": 0, "tres_per_node": "gres/gpu:1", "nodes": ""}]}'
+    )
+    (folder / "state" / "nodes.txt").write_text("NodeName=n1 CPUTot=8 Gres=gpu:4 State=IDLE Partitions=main\n")
     job = "7|PENDING|2026-03-04T10:00:00|N/A|1:00:00|gpu:4"
     (folder / "squeue.txt").write_text(f"JOBID|STATE|SUBMIT_TIME|START_TIME|TIME_LIMIT|TRES_PER_NODE\n{job}\n")
     small = ["policy=fifo", "workload=philly-like", "workload.num_jobs=2", "workload.hours=1", "engine.horizon=7200"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import os
 import re
 import shlex
@@ -24,7 +26,7 @@ COMMANDS_WITH_HELP = [*COMMANDS, *(f"plot {kind}" for kind in FIGURE_KINDS)]
 
 QUICK = {
     "size", "table", "compare", "timeline", "why", "log import", "log nodes", "log calibrate", "workload",
-    "profile card",
+    "profile card", "twin config", "twin collect", "twin try", "twin whatif",
 }  # fmt: skip
 """Commands whose examples take about a second. The others take up to minutes; they are in the slow tier."""
 
@@ -61,6 +63,16 @@ wide,5,8,60,101,151,"n[1-2]"
 short,9,2,60,9,49,n2
 """
 
+CONF = "ClusterName=site\nNodeName=n[1-2] CPUs=64 Gres=gpu:4\nPartitionName=gpu Nodes=ALL Default=YES\n"
+
+STATE = {"jobs": [
+    {"job_id": 1, "job_state": "RUNNING", "submit_time": 1795530595, "start_time": 1795530596, "time_limit": 2,
+     "nodes": "n1", "node_count": 1, "cpus": 1, "tres_per_node": "gres/gpu:4", "priority": 9, "partition": "gpu"},
+    {"job_id": 2, "job_state": "PENDING", "submit_time": 1795530603, "start_time": 1795530716, "time_limit": 1,
+     "nodes": "", "node_count": 2, "cpus": 2, "tres_per_node": "gres/gpu:4", "priority": 8, "partition": "gpu"},
+]}  # fmt: skip
+STATE_NODES = "".join(f"NodeName=n{number} CPUTot=64 Gres=gpu:4 State=IDLE Partitions=gpu\n" for number in (1, 2))
+
 
 class Folder:
     """A folder in which examples run. It has the files that the examples name, each made when it is first needed."""
@@ -80,6 +92,9 @@ class Folder:
             "nodes.txt": lambda: self._write("nodes.txt", NODES),
             "squeue.txt": lambda: self._write("squeue.txt", QUEUE),
             "run.csv": lambda: self._write("run.csv", RECORD),
+            "slurm.conf": lambda: self._write("slurm.conf", CONF),
+            "state": self._state,
+            "live.jsonl.gz": self._snapshots,
             "mine.py": lambda: self._write("mine.py", POLICY),
             "RUN": lambda: self.run("run", "policy=fifo", "-o", "RUN"),
             "SWEEP": lambda: self._sweep(command),
@@ -109,6 +124,18 @@ class Folder:
 
     def _example_log(self) -> None:
         self._write("sacct.txt", self.run("log", "import", "--example"))
+
+    def _state(self) -> None:
+        (self.path / "state").mkdir()
+        self._write("state/squeue.json", json.dumps(STATE))
+        self._write("state/nodes.txt", STATE_NODES)
+
+    def _snapshots(self) -> None:
+        """Write one recorded state, and the run in which job 3 waits then."""
+        line = json.dumps({"at": 50, "squeue": STATE, "nodes": STATE_NODES})
+        (self.path / "live.jsonl.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+        self._write("live.csv", RECORD.replace("a,", "1,").replace("wide,", "2,").replace("short,", "3,"))
+        self._write("live.json", '{"t0": 1795530595}')
 
     def _sweep(self, command: str) -> None:
         self.run("run", "-m", *FEW_JOBS, *SWEEPS.get(command, ("policy=fifo,srtf",)), "-o", "SWEEP")

@@ -63,7 +63,9 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     assert link in done.stderr
 
 
-WITHOUT_PICTURE = {"bound", "regret", "log-whatif", "log-nodes", "log-judge", "log-decisions", "log-extract"}
+WITHOUT_PICTURE = {"bound", "regret", "log-whatif", "log-nodes", "log-judge", "log-decisions", "log-extract"} | {
+    f"twin-{name}" for name in ("config", "collect", "eta", "try", "whatif")
+}
 """Commands whose section refers to another page."""
 
 

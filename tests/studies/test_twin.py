@@ -309,7 +309,7 @@ class TestAnswers:
         assert [rows[0]["gpus"], rows[0]["limit"], rows[0]["partition"]] == [8, 2400, "main"]
         assert len(rows) == 4
         assert [row["start_p50"] for row in rows[1:]] == sorted(row["start_p50"] for row in rows[1:])
-        assert "do not have" in printed(capsys, "twin", "try", "--gpus", 9, *words, status=2)
+        assert "--gpus is 9, must be at most" in printed(capsys, "twin", "try", "--gpus", 9, *words, status=2)
         assert "--partition is maim" in printed(
             capsys, "twin", "try", "--gpus", 1, "--partition", "maim", *words, status=2
         )
@@ -398,7 +398,7 @@ class TestConfiguration:
         assert main(["run", *words]) == 0
 
     @pytest.mark.parametrize(
-        ("text", "message"), [("no\n", "line 1: 'no' is not KEY=VALUE"), ("ClusterName=c\n", "no line has NodeName=")]
+        ("text", "message"), [("no\n", "line 1: 'no' must be KEY=VALUE"), ("ClusterName=c\n", "no line has NodeName=")]
     )
     def test_another_file_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str

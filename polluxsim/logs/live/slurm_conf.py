@@ -81,7 +81,7 @@ def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None
             if kind.startswith("include "):
                 conf.unused.append(Unused(path.name, *line))
                 continue
-            raise bad_line(path, line.number, f"{line.text!r} is not KEY=VALUE; give the configuration of Slurm")
+            raise bad_line(path, line.number, f"{line.text!r} must be KEY=VALUE; give the configuration of Slurm")
         if kind not in defaults:
             conf.settings[key.strip()] = (line, value.strip())
             continue

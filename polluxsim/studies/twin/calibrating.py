@@ -79,6 +79,8 @@ def calibrated(
     parameters, the parameters that agreed best with `squeue --start` in this and earlier states. Raise
     InvalidInputError if a file is invalid, or the record does not state when its second 0 was.
     """
+    if not snapshots.is_file():
+        raise InvalidInputError(f"{snapshots}: no such file; give the snapshots of a run, a line of JSON for each")
     jobs = _recorded_jobs(record)
     starts = {job.name: round(job.end - job.duration) for job in jobs}
     zero = read_record(record).record.zero or 0.0
@@ -138,7 +140,7 @@ def _recorded_jobs(path: Path) -> list[PastJob]:
     record = read_record(path).record
     if record.zero is None:
         raise InvalidInputError(
-            f"{path}: the epoch time of second 0 is unknown; state t0 in {path.with_suffix('.json').name} beside it"
+            f"{path}: the epoch time of second 0 is unknown; write t0 to {path.with_suffix('.json').name} beside it"
         )
     beside = path.with_suffix(".json")
     first_id = None
@@ -156,8 +158,6 @@ def _recorded_jobs(path: Path) -> list[PastJob]:
 
 def _states(path: Path, zero: float) -> Iterator[SlurmState]:
     """Yield the states of a file with a line of JSON for each."""
-    if not path.is_file():
-        raise InvalidInputError(f"{path}: no such file; give the snapshots of a run, a line of JSON for each")
     with reading(path), _opened(path) as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -32,7 +32,9 @@ def drained(state: SlurmState, names: Sequence[str]) -> SlurmState:
     known = [node.name for node in state.nodes]
     for name in names:
         if name not in known:
-            raise InvalidInputError(f"--drain is {name}, which is no node{did_you_mean(name, known)}; see sinfo")
+            raise InvalidInputError(
+                f"--drain is {name}, must be a node of the cluster, like {known[0]}{did_you_mean(name, known)}"
+            )
     return replace(state, nodes=[node._replace(out="drained") if node.name in names else node for node in state.nodes])
 
 

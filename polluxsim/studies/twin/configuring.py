@@ -88,4 +88,6 @@ def _write(path: Path, text: str) -> None:
         with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise InvalidInputError(
+            f"{path}: cannot be written ({error.strerror or error}); choose another folder"
+        ) from None

@@ -131,7 +131,9 @@ def _of_sacct(path: Path, zone: tzinfo) -> tuple[list[PastJob], list[str]]:
         if not isinstance(job, LogJob):
             left_out[job.reason] += 1
             continue
-        jobs.append(_past(job, has_ended=row.has("End")))
+        # Without the column, the state of a job tells whether it ended.
+        has_ended = row.has("End") if "End" in row.values else row.values.get("State", "") != "RUNNING"
+        jobs.append(_past(job, has_ended=has_ended))
     return jobs, [f"{path.name}: {count} rows are left out: {reason}" for reason, count in left_out.items()]
 
 

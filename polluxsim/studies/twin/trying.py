@@ -83,9 +83,7 @@ def tried(
     first, *others = results
     if first.estimate is None:
         where = f"partition {wish.partition}" if wish.partition else "the cluster"
-        raise InvalidInputError(
-            f"--gpus is {wish.gpus}, which the nodes in use of {where} do not have; ask for fewer GPUs"
-        )
+        raise InvalidInputError(f"--gpus is {wish.gpus}, must be at most what the nodes in use of {where} have")
     possible = [other for other in others if other.start is not None and other.start.median < inf]
     possible.sort(key=lambda other: other.start.median if other.start else inf)
     return [first, *possible[:MOST_ALTERNATIVES]]
