@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import inspect
 import itertools
 import json
+import os
 import stat
+import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -149,17 +154,51 @@ def test_openevolve_reads_the_files(folder: Path) -> None:
     loaded = config.load_config(folder / "config.yaml")
     assert loaded.evaluator.cascade_thresholds == _thresholds(folder)
     evaluators = pytest.importorskip("openevolve.evaluator")
-    import asyncio
-
-    read = evaluators.Evaluator(loaded.evaluator, str(folder / "evaluator.py"))
-    metrics = asyncio.run(read.evaluate_program(INITIAL_PROGRAM, "one"))
-    assert metrics["combined_score"] > 0
+    evaluator = evaluators.Evaluator(loaded.evaluator, str(folder / "evaluator.py"))
+    for line in BAD.values():
+        metrics = asyncio.run(evaluator.evaluate_program(with_line(line), "bad"))
+        assert metrics["combined_score"] == 0.0
+        assert evaluator.get_pending_artifacts("bad")["faults"] != "none"
+    metrics = asyncio.run(evaluator.evaluate_program(INITIAL_PROGRAM, "good"))
+    assert metrics["combined_score"] == pytest.approx(read_task(folder).score_of("las", FULL))
+    assert set(evaluator.get_pending_artifacts("good")) >= {"feedback", "faults", "worlds", "rounds"}
 
 
 def test_skydiscover_reads_the_files(folder: Path) -> None:
     config = pytest.importorskip("skydiscover.config")
+    evaluators = pytest.importorskip("skydiscover.evaluation.evaluator")
     loaded = config.load_config(folder / "config.yaml")
     assert loaded.evaluator.cascade_thresholds == _thresholds(folder)
+    file = str(folder / "evaluator.py")
+    if "evaluation_file" in inspect.signature(evaluators.Evaluator).parameters:  # version 0.1.0
+        evaluator = evaluators.Evaluator(loaded.evaluator, file)
+    else:
+        loaded.evaluator.evaluation_file = file
+        evaluator = evaluators.Evaluator(loaded.evaluator)
+    for line in BAD.values():
+        result = asyncio.run(evaluator.evaluate_program(with_line(line), "bad"))
+        assert result.metrics["combined_score"] == 0.0
+        assert result.artifacts["faults"] != "none"
+    result = asyncio.run(evaluator.evaluate_program(INITIAL_PROGRAM, "good"))
+    assert result.metrics["combined_score"] == pytest.approx(read_task(folder).score_of("las", FULL))
+    assert set(result.artifacts) >= {"feedback", "faults", "worlds", "rounds"}
+
+
+def test_a_stage_runs_in_a_thread(folder: Path) -> None:
+    task = read_task(folder)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(score, INITIAL_PROGRAM, task, SHORT).result().value > 0
+
+
+def test_the_script_takes_the_words_in_both_orders(folder: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("class Candidate(")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for words in ((str(bad), "train"), ("test", str(bad))):
+        command = [str(folder / "evaluate.sh"), *words]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert done.returncode == 0
+        assert json.loads(done.stdout)["status"] == "error"
 
 
 def _thresholds(folder: Path) -> Any:
