@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli.options import add_forms, add_option, add_runs
+from polluxsim.cli.options import DATASET, add_forms, add_option, add_runs
 
 if TYPE_CHECKING:
     from polluxsim.records.bounds import MetricBound, RunBound
@@ -26,7 +26,7 @@ def add_bound(parser: ArgumentParser) -> None:
         "one workload, cluster and seed share their bounds."
     )
     parser.epilog = "Example: polluxsim bound RUN --metric avg_jct --at-rounds"
-    add_runs(parser)
+    add_runs(parser, DATASET)
     add_option(parser, "metric", note="(default: all metrics with a bound)")
     add_option(parser, "time-limit", note="(default: 30s)")
     add_option(parser, "at-rounds")
@@ -60,11 +60,15 @@ def _bound(options: Namespace) -> int:
 
 
 def _runs(folders: Sequence[Path], modules: Sequence[str]) -> list[Run]:
-    """Return the finished runs in folders of runs and sweeps. Each run has jobs."""
+    """Return the finished runs in folders of runs and sweeps, and in tables of sweeps. Each run has jobs."""
     from polluxsim.cli.past_run import read_past_run
-    from polluxsim.records.folders import run_folders
+    from polluxsim.records.folders import run_folders, runs_in_table, without_sweep_files
+    from polluxsim.statistics.frames import PARQUET
 
-    runs = [read_past_run(folder, modules) for folder in run_folders(folders)]
+    of_runs: list[Path] = []
+    for path in without_sweep_files(folders):
+        of_runs += runs_in_table(path) if path.suffix == PARQUET else run_folders([path])
+    runs = [read_past_run(folder, modules) for folder in of_runs]
     for run in runs:
         run.must_have_metrics()
     return runs

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.parquet import read_parquet
 from polluxsim.common.policy_names import POLICY_NAMES
 from polluxsim.common.tables import reading_parquet
@@ -69,6 +70,24 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
         names = read_parquet(table, ["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
+
+
+def runs_in_table(table: Path) -> list[Path]:
+    """Return the folders of the runs in the table of a sweep, in its order. They lie beside the table.
+
+    Raise InvalidInputError if the file is no table of a sweep, or if the folder of a run is missing.
+    """
+    if not table.is_file():
+        raise InvalidInputError(f"{table}: there is no such file; name the table of a sweep, {SWEEP_FILE}")
+    with reading_parquet(table, "not the table of a sweep", remedy=f"; name the table of a sweep, {SWEEP_FILE}"):
+        names = read_parquet(table, ["folder"])["folder"].to_pylist()
+    folders = [table.parent / str(name) for name in names]
+    missing = [folder for folder in folders if not (folder / RUN_FILE).is_file()]
+    if missing:
+        raise InvalidInputError(
+            f"{table}: there is no run {missing[0]}, which the table names; leave the table in the folder of its sweep"
+        )
+    return folders
 
 
 def runs_below(folder: Path) -> list[Path]:

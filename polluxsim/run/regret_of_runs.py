@@ -60,12 +60,7 @@ class ComparedRun:
     """
 
     run: Run
-    policy: str  # as the user named it
-
-    @cached_property
-    def named(self) -> NamedPolicy:
-        """Return the other policy."""
-        return named_policy(self.policy)
+    named: NamedPolicy  # the other policy
 
     @cached_property
     def moment(self) -> RunMoment[Any]:
@@ -228,7 +223,7 @@ def regrets_of_run(
     Raise InvalidConfigError if there is no such policy or it cannot decide in this run, and InvalidInputError if the
     run is not reproduced.
     """
-    compared = ComparedRun(run, policy)
+    compared = ComparedRun(run, named_policy(policy))
     compared.check()
     course, rounds = _finished(_RoundTask(compared, request.seeds), request, report, processes)
     return Regrets(rounds=tuple(map(regret_from_json, rounds)), **course)
@@ -246,7 +241,7 @@ def path_of_run(
             f"{run.name} is a fork, and a path begins with the first decision of a run; leave out --path, or name a "
             "run that is no fork"
         )
-    compared = ComparedRun(run, policy)
+    compared = ComparedRun(run, named_policy(policy))
     compared.check()
     course, rounds = _finished(_PathTask(compared), request, report, processes)
     facts = dict(course)

@@ -70,6 +70,25 @@ def test_the_command_prints_the_gap_to_a_bound_that_can_be_worked_out(
     assert answer["sentences"] == []
 
 
+def test_the_table_of_a_sweep_has_one_bound_for_each_world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = tmp_path / "sweep"
+    words = ["workload=philly-like-rigid", "workload.hours=2", "engine.restart_delay=0"]
+    assert main(["run", "-m", "policy=fifo,srsf", "seed=1,2", *words, "-o", str(sweep)]) == 0
+    table = sweep / "sweep.parquet"
+    answers = json.loads(printed(capsys, "bound", table, "--json", "--metric", "avg_jct", "--time-limit", "1s"))
+    assert len(answers) == 4
+    seeds = [read_run(sweep / answer["run"]).info["seed"] for answer in answers]
+    bounds = [answer["metrics"]["avg_jct"]["bound"] for answer in answers]
+    assert len(set(zip(seeds, bounds, strict=True))) == len(set(bounds)) == 2
+    assert all((sweep / answer["run"] / BOUND_FILE).is_file() for answer in answers)
+    # A run that is not in the table, and a table that was moved.
+    made(tmp_path, "policy=fifo", name="sweep/further")
+    assert len(json.loads(printed(capsys, "bound", table, "--json", "--time-limit", "1s"))) == 4
+    table.rename(tmp_path / "moved.parquet")
+    assert main(["bound", str(tmp_path / "moved.parquet")]) == 2
+    assert "which the table names; leave the table in the folder of its sweep" in capsys.readouterr().err
+
+
 def test_csv_has_a_row_for_each_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path, "policy=fifo")
     text = printed(capsys, "bound", run, "--csv", "--metric", "p50_jct", "--at-rounds")

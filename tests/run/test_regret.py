@@ -23,6 +23,7 @@ from polluxsim.policies.contract.view import ClusterView, Decision, Traits
 from polluxsim.policies.ordered.classic import Fifo, Srsf
 from polluxsim.records.regret import KINDS, Difference
 from polluxsim.records.storage import read_run
+from polluxsim.run import regret_of_runs
 from polluxsim.run.decision_walk import Walk, course_of
 from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.run.one_round import OtherPolicy, Start, Takeovers, walk_of_other
@@ -286,3 +287,18 @@ def test_a_policy_with_the_settings_of_the_run_is_its_own(tmp_path: Path) -> Non
     for name in ("themis(lease=600)", "themis(lease=10min)"):
         regrets = regrets_of_run(run, name, RegretRequest())
         assert {regret.differences for regret in regrets.rounds} == {()}
+
+
+def test_other_processes_give_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a class in a file of the user, and with reasons of both policies."""
+    monkeypatch.chdir(tmp_path)
+    Path("shortest.py").write_text("from polluxsim.policies.ordered.classic import Srsf as Shortest\n")
+    run = read_run(made(tmp_path))
+    alone = regrets_of_run(run, "shortest.py:Shortest", RegretRequest())
+    path = path_of_run(run, "shortest.py:Shortest", RegretRequest())
+    assert any(regret.reasons[1] for regret in alone.rounds)
+    for file in (tmp_path / "run").glob("*.jsonl"):
+        file.unlink()
+    monkeypatch.setattr(regret_of_runs, "WORTH_PROCESSES", 0.0)
+    assert regrets_of_run(run, "shortest.py:Shortest", RegretRequest(), processes=2) == alone
+    assert path_of_run(run, "shortest.py:Shortest", RegretRequest(), processes=2) == path
