@@ -59,6 +59,7 @@ USUAL = {
     "log decisions": "sacct.txt --policy slurm",
     "twin config": "slurm.conf -o conf", "twin collect": "-o file.txt/state",
     "twin eta": "--state nowhere", "twin try": "--gpus 2 --state nowhere", "twin whatif": "--nodes +1 --state nowhere",
+    "evolve init": "-o task", "evolve score": "file.txt --task empty", "evolve search": "--task empty",
     "workload": "-o w.csv", "profile fit": "measured -o cards",
     "profile card": "transformer -o g.yaml --gpu h100 --params 1e9 --seq 1024", "paper reproduce": "fig1",
 }  # fmt: skip
@@ -134,6 +135,16 @@ WRONG_LINES: dict[str, list[str]] = {
         *(f"{run} srsf" for run in RUNS), "run", "run polux", "run nowhere.py:Mine", "run srsf --sample 0",
         "run srsf --seeds 0", "run srsf --path --seeds 2", "run srsf --csv --json", "run srsf las", "run srsf --pathh",
         "run pollux", "run srsf --allow-classes os", "",
+    ],
+    "evolve init": ["-o empty", "-o file.txt", "-o task --seeds 3", "-o task more", ""],
+    "evolve score": [
+        "nowhere --task empty", "file.txt --task nowhere", "file.txt --task empty", "file.txt --task file.txt",
+        "empty --task empty", "bad.parquet --task empty", "file.txt --task empty --stage last", "file.txt", "",
+        "nowhere --task nowhere", "file.txt --task bad.parquet", "file.txt more --task empty", "--task empty",
+        "file.txt --task empty --seed 1", "file.txt --task empty -o score.json",
+    ],
+    "evolve search": [
+        "--task nowhere", "--task empty", "--task file.txt", "--task empty --candidates 0", "--task empty more", "",
     ],
     "log import": [
         "slum sacct.txt -o log.parquet", "slurm nowhere -o log.parquet", "slurm sacct.txt",

@@ -63,9 +63,10 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     assert link in done.stderr
 
 
-WITHOUT_PICTURE = {"bound", "regret", "log-whatif", "log-nodes", "log-judge", "log-decisions", "log-extract"} | {
-    f"twin-{name}" for name in ("config", "collect", "eta", "try", "whatif")
-}
+WITHOUT_PICTURE = {
+    "bound", "regret", "log-whatif", "log-nodes", "log-judge", "log-decisions", "log-extract", "evolve-init",
+    "evolve-score", "evolve-search", "twin-config", "twin-collect", "twin-eta", "twin-try", "twin-whatif",
+}  # fmt: skip
 """Commands whose section refers to another page."""
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -63,8 +64,9 @@ class GuestPolicy(Policy):
         What the process may use.
     until
         Time on the clock `time.monotonic` at which the program is ended [s].
-    by_type
-        Whether a policy that knows one GPU type decides about several.
+    family
+        List of the processes of a program that can be copied with `copy.deepcopy`, to which it adds itself; None for a
+        program that is not copied. A copy is a new process, which answers all earlier messages again.
 
     Raises
     ------
@@ -78,9 +80,12 @@ class GuestPolicy(Policy):
         hash_seed: int = 0,
         limits: Limits | None = None,
         until: float = float("inf"),
-        *,
-        by_type: bool = False,
+        family: list[GuestPolicy] | None = None,
     ) -> None:
+        self._program = program
+        self._hash_seed = hash_seed
+        self._family = family
+        self._history: list[Mapping[str, Any]] = []  # messages about decisions, for copies
         self._limits = limits or Limits()
         self._until = until
         self._more = program.more
@@ -98,8 +103,9 @@ class GuestPolicy(Policy):
             "source": program.source,
             "policy": program.policy,
             "memory": self._limits.memory,
-            "by_type": by_type,
         }
+        if family is not None:
+            family.append(self)
         try:
             answer = self._ask(message, self._limits.start, "start")
             self._label = str(answer["label"])
@@ -131,6 +137,8 @@ class GuestPolicy(Policy):
         if not self.num_decisions:
             message["rng"] = rng.bit_generator.state
         answer = self._ask(message, self._limits.decision, f"decide in the round at {view.time:g} s")
+        if self._family is not None:
+            self._history.append(message)
         self.num_decisions += 1
         self.seconds += perf_counter() - started
         try:
@@ -152,6 +160,19 @@ class GuestPolicy(Policy):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GuestPolicy:
+        """Return the program in a new process with equal state."""
+        if self._family is None:
+            raise TypeError("a program without a family cannot be copied")
+        copy = GuestPolicy(self._program, self._hash_seed, self._limits, self._until, self._family)
+        for message in self._history:
+            copy._ask(message, self._limits.decision, "decide again")
+        copy._history = list(self._history)
+        copy._sender = deepcopy(self._sender, memo)
+        copy._view = deepcopy(self._view, memo)
+        copy.num_decisions = self.num_decisions
+        return copy
 
     def __enter__(self) -> GuestPolicy:
         return self

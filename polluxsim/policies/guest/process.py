@@ -69,6 +69,7 @@ class Program:
         self._guard = Guard()
         self._receiver = ViewReceiver(self._fit)
         self._policy: Policy | None = None
+        self._is_prepared = False  # whether the policy can decide about several GPU types
         self._rng: np.random.Generator | None = None
         self._decision: Decision | None = None
 
@@ -81,8 +82,6 @@ class Program:
             kind = self._class_of(message["source"])
             with self._guard.watching():
                 policy = as_policy(kind())
-        if message["by_type"]:
-            policy = pools.prepared_for_types(policy)
         with self._guard.watching():
             traits = traits_of(policy)
             label = str(policy.label)
@@ -108,6 +107,9 @@ class Program:
             self._rng = np.random.Generator(np.random.PCG64())
             self._rng.bit_generator.state = message["rng"]
         view = self._receiver.view(message["view"])
+        if len(view.types) > 1 and not self._is_prepared:
+            self._is_prepared = True
+            self._policy = pools.prepared_for_types(self._policy)
         with self._guard.watching():
             answer = self._policy.allocate(view, self._rng)
             plain = plain_decision(answer)

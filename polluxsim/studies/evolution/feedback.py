@@ -26,6 +26,8 @@ def artifacts_of(score: Score) -> dict[str, str]:
         "faults": "\n".join(score.faults) or "none",
         "worlds": _table(score.runs) if score.runs else "no world was run to its end",
     }
+    if score.rounds:
+        texts["rounds"] = score.rounds
     return {name: shortened(text) for name, text in texts.items()}
 
 

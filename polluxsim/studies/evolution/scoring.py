@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,8 +22,11 @@ from polluxsim.policies.guest.host import GuestPolicy, Program
 from polluxsim.policies.guest.source import check_source
 from polluxsim.records.results import Result, Status
 from polluxsim.statistics.estimates import log_ratios, ratio_of_geometric_means
+from polluxsim.studies.evolution.costly_rounds import MOST_DECISIONS, costly_rounds
 from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, Task, combined
 from polluxsim.studies.evolution.worlds import World, mean_jct, run
+
+ROUNDS_TIME = 20.0  # longest time for the comparison of rounds [s]
 
 SUCCESS, ERROR, TIMEOUT = "success", "error", "timeout"
 
@@ -59,6 +62,8 @@ class Score:
         Sentences on what is wrong with the program.
     runs
         The runs in the worlds of the stage; empty if the program is faulty.
+    rounds
+        The costliest rounds of the program; empty in the other stages than the full one.
     """
 
     status: str
@@ -66,6 +71,7 @@ class Score:
     metrics: dict[str, float]
     faults: tuple[str, ...] = ()
     runs: tuple[Ran, ...] = ()
+    rounds: str = ""
 
     @property
     def value(self) -> float:
@@ -90,6 +96,17 @@ class _Scorer:
         digest = hashlib.sha256(f"{self.source} {self.num_processes}".encode()).digest()
         hash_seed = int.from_bytes(digest[:4], "big")
         return GuestPolicy(Program(self.source), hash_seed, self.task.limits, self.until)
+
+    def rounds(self, runs: Sequence[Ran]) -> str:
+        """Return the costliest rounds of the world that is farthest from its bound, as long as there is time."""
+        short = [one for one in runs if len(one.result.round_records) <= MOST_DECISIONS] or list(runs)
+        worst = max(short, key=lambda one: one.mean_jct / one.world.bound)
+        until = min(self.until, monotonic() + ROUNDS_TIME)
+
+        def make(family: list[GuestPolicy]) -> GuestPolicy:
+            return GuestPolicy(Program(self.source), 0, self.task.limits, until, family)
+
+        return costly_rounds(worst.world, self.source, make)
 
     def count(self, guest: GuestPolicy) -> None:
         """Count the decisions of a process."""
@@ -147,11 +164,12 @@ def score(source: str, task: Task, stage: str) -> Score:
         if faults:
             return failed(ERROR, stage, faults)
         runs = [scorer.run(world) for world in task.worlds_of(stage)]
+        rounds = scorer.rounds(runs) if stage == FULL else ""
     except LateProgramError as error:
         return failed(TIMEOUT, stage, [str(error)])
     except (PolicyError, PolluxSimError) as error:
         return failed(ERROR, stage, [str(error)])
-    return _scored(stage, runs, 1000 * scorer.seconds / max(scorer.num_decisions, 1))
+    return replace(_scored(stage, runs, 1000 * scorer.seconds / max(scorer.num_decisions, 1)), rounds=rounds)
 
 
 def read_program(path: Path) -> str:
