@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby, pairwise, repeat
+from itertools import groupby, pairwise, repeat
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -319,7 +319,11 @@ class Cluster:
     @cached_property
     def group_of_partition(self) -> Mapping[str, PartitionGroup]:
         """Return the group of each partition, by the name of the partition."""
-        return {name: group for group in self.partition_groups for name in group.names}
+        groups = {}
+        for group in self.partition_groups:
+            for name in group.names:
+                groups[name] = group
+        return groups
 
     def for_queue(self, queue: str | None) -> Cluster:
         """Return the nodes that jobs of a queue can use, as a cluster.
@@ -337,9 +341,13 @@ class Cluster:
         """
         clusters: dict[str, Cluster] = {}
         for group in self.partition_groups:
-            types = NodeTypes(self.node_types[node] for node in group.nodes) if self.node_types else UNKNOWN_TYPES
-            hosts = tuple(self.hosts[node] for node in group.nodes) if self.hosts else ()
             sizes = tuple(self.gpus_per_node[node] for node in group.nodes)
+            types = UNKNOWN_TYPES
+            if self.node_types:
+                types = NodeTypes(self.node_types[node] for node in group.nodes)
+            hosts: tuple[Host, ...] = ()
+            if self.hosts:
+                hosts = tuple(self.hosts[node] for node in group.nodes)
             clusters |= dict.fromkeys(group.names, Cluster(sizes, node_types=types, hosts=hosts))
         return clusters
 
@@ -401,13 +409,13 @@ def _group(group: Any) -> _Kind:
         raise InvalidConfigError(
             f"partitions of a group of nodes are {short(partitions)}, must be a list of names, like [gpu, long]"
         )
-    return _Kind(
-        nodes,
-        gpus,
-        None if gpu is None else gpu_type(gpu),
-        None if host is None else read_host(host),
-        tuple(dict.fromkeys(partitions)),
-    )
+    known_type = None
+    if gpu is not None:
+        known_type = gpu_type(gpu)
+    amounts_of_node = None
+    if host is not None:
+        amounts_of_node = read_host(host)
+    return _Kind(nodes, gpus, known_type, amounts_of_node, tuple(dict.fromkeys(partitions)))
 
 
 def _partitions_of(kinds: Sequence[_Kind]) -> dict[str, tuple[int, ...]]:
@@ -465,14 +473,18 @@ def cluster_of_file(
             nodes[types[0]].append(row)
     if not nodes:
         raise bad_line(path, 1, f"none of {len(rows)} nodes has a GPU; the list must have a node with a GPU")
-    ordered = list(chain.from_iterable(nodes.values()))
+    ordered_rows: list[Row] = []
+    node_types: list[GpuType] = []
+    for gpu, rows_of_type in nodes.items():
+        ordered_rows += rows_of_type
+        node_types += [gpu] * len(rows_of_type)
     return Cluster(
-        gpus_per_node=tuple(row.integer("gpu") for row in ordered),
+        gpus_per_node=tuple(row.integer("gpu") for row in ordered_rows),
         failures=failures,
         spot=spot,
         repairs=repairs,
-        node_types=NodeTypes(gpu for gpu, rows_of_type in nodes.items() for _ in rows_of_type),
-        hosts=tuple(map(_host_of_row, ordered)) if hosts else (),
+        node_types=NodeTypes(node_types),
+        hosts=tuple(map(_host_of_row, ordered_rows)) if hosts else (),
     )
 
 
