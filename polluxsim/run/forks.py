@@ -97,8 +97,8 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
 def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
     """Return recorded settings for a replay, without metrics.
 
-    Raise InvalidInputError if a part was an object in Python, a class may not be loaded, or a group or the seed is
-    missing.
+    Raise InvalidInputError if a part was an object in Python, a class may not be loaded, the policy or the cluster is
+    missing, or the seed is invalid.
     """
     check_classes(config, source, run.allow_classes)
     for group, part in config.items():
