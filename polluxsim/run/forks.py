@@ -54,8 +54,8 @@ def recorded_descent(parent: Run, config: Mapping[str, Any], edit: Edit) -> dict
 def ancestry(run: Run) -> list[Mapping[str, Any]]:
     """Return the `config` and the `descent` of a run and of its ancestors, the run first.
 
-    For the run, it is the whole content of run.json. Raise InvalidInputError if run.json lacks the settings before a
-    fork, or its descent is damaged.
+    The entry of the run itself is the whole content of its run.json. Raise InvalidInputError if run.json lacks the
+    settings before a fork, or its descent is damaged.
     """
     generations = [run.info]
     while (descent := generations[-1].get(DESCENT)) is not None:

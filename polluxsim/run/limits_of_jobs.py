@@ -62,7 +62,7 @@ def bounded_world(scenario: Scenario, result: Result, until: float | None = None
         return BoundedWorld(None, (sentence,))
     with_deadlines = {record.job for record in result.job_records if record.is_counted and record.deadline is not None}
     names = [record.job for record in records]
-    # Deadlines count for more jobs than the means: a job that was cancelled has missed its deadline.
+    # The deadlines of jobs that are in no mean, like cancelled ones, count too.
     names += sorted(with_deadlines - set(names))
     jobs = {job.job_id: job for job in scenario.workload.jobs}
     reasons = list(_reasons_for_alone_only(scenario, [jobs[name] for name in names]))
