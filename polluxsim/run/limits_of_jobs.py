@@ -223,7 +223,7 @@ class LimitsOfJobs:
 
     def _group(self, job: Job) -> tuple[str, ...]:
         cluster = self._scenario.cluster
-        return cluster.group_of_partition[job.queue or ""].names if cluster.partitions else ()
+        return cluster.group_of_queue(job.queue).names if cluster.partitions else ()
 
 
 def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:

@@ -50,7 +50,9 @@ def reasons(
     """
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
-    positions = {job.name: number for number, job in enumerate(passes.queue, start=1)}
+    positions: dict[JobId, int] = {}
+    for number, job in enumerate(passes.queue, start=1):
+        positions.setdefault(job.name, number)
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     held = held_after(view, [waiting[name] for name in started])
