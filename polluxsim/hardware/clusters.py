@@ -20,6 +20,15 @@ from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares
 MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
 
 
+def partitions_of_queue(queue: str | None) -> list[str]:
+    """Return the partitions that a queue names, like those of `sbatch --partition=gpu,short`.
+
+    >>> partitions_of_queue("gpu,short"), partitions_of_queue(None)
+    (['gpu', 'short'], [''])
+    """
+    return (queue or "").split(",")
+
+
 class Outage(NamedTuple):
     """A time in which nodes are down."""
 
@@ -325,13 +334,22 @@ class Cluster:
                 groups[name] = group
         return groups
 
+    def group_of_queue(self, queue: str | None) -> PartitionGroup:
+        """Return the group of the partitions that a queue names; several names have commas between them.
+
+        >>> cluster = Cluster((8, 4), partitions={"gpu": (0, 1), "short": (1,)})
+        >>> cluster.group_of_queue("gpu,short").nodes
+        (0, 1)
+        """
+        return self.group_of_partition[partitions_of_queue(queue)[0]]
+
     def for_queue(self, queue: str | None) -> Cluster:
         """Return the nodes that jobs of a queue can use, as a cluster.
 
-        They are those of the group of its partition, or the whole cluster without partitions. Raise KeyError if the
+        They are those of the group of its partitions, or the whole cluster without partitions. Raise KeyError if the
         cluster has partitions, and none with the name of the queue.
         """
-        return self._cluster_of_partition[queue or ""] if self.partitions else self
+        return self._cluster_of_partition[partitions_of_queue(queue)[0]] if self.partitions else self
 
     @cached_property
     def _cluster_of_partition(self) -> Mapping[str, Cluster]:

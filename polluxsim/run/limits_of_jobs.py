@@ -249,7 +249,7 @@ class LimitsOfJobs:
         cluster = self._scenario.cluster
         if not cluster.partitions:
             return ()
-        return cluster.group_of_partition[job.queue or ""].names
+        return cluster.group_of_queue(job.queue).names
 
 
 def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:

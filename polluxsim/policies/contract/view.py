@@ -210,6 +210,8 @@ class ClusterView:
     # Groups of partitions with common nodes. Empty if all jobs can use all nodes. The engine shows a policy each group
     # by itself, as a cluster without partitions.
     partition_groups: tuple[PartitionGroup, ...] = ()
+    # Numbers of the nodes of each partition of the cluster, by its name.
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The use of the GPUs.
     sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share
     # Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
