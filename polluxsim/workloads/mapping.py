@@ -261,7 +261,8 @@ class MappedTrace:
     def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
         """Map the trace; return the workload and a report.
 
-        Raise InvalidInputError if no job is left, and the errors of `stand_ins` and `find_rule`.
+        Raise InvalidInputError if the trace cannot be read or no job is left, and the errors of `stand_ins` and
+        `find_rule`.
         """
         rule = self.rule
         if isinstance(rule, str):
