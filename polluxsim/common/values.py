@@ -36,7 +36,7 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """A number ≥ `least`, > `above`, ≤ `most` and < `below`. It may be infinite only if a limit is ∞.
+    """A number ≥ `least`, > `above`, ≤ `most` and < `below`. It may be ∞ only if `most` is ∞, and is never −∞.
 
     >>> Range(above=0, most=1).must_be(2, (float,))
     'a number > 0 and ≤ 1'

@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
     """A value with its 95 % interval, in one unit."""
 
     value: float
-    low: float | None  # end of the interval; None if there are too few units for an interval
+    low: float | None  # end of the interval; None without an interval, for example with too few units
     high: float | None
 
     @property
