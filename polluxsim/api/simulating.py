@@ -86,6 +86,7 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
         last_update = perf_counter()
 
         def watch(run: Simulation) -> None:
+            """Update the bar if the last update is some time ago."""
             nonlocal last_update
             # An update takes longer than most rounds, so that one after each round would slow the run down.
             if perf_counter() - last_update >= REFRESH and run.last_round is not None:
@@ -246,6 +247,7 @@ def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[in
     _spec(parts, 0)  # for its errors
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
+        """Return a new run with its policy."""
         # The settings are composed anew for each seed, because some of them take its value, like the seed of a drawn
         # workload. Each run gets a copy of the policy, which may have a state.
         return Execution(_spec(parts, seed)).start()

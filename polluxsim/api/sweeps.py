@@ -171,7 +171,7 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     PolluxSimError
         If an argument is invalid, a job does not fit, or no configuration can state a part for other processes.
     SweepError
-        If runs in a folder failed. The other runs are complete and stay in the folder.
+        If runs in several processes failed. The other runs are complete and stay in `folder`, if it is given.
 
     Examples
     --------

@@ -30,10 +30,10 @@ class Described(NamedTuple):
     about: About
     num_epochs: int
     learning_rate_rule: str
-    # Limits [examples; examples; GPUs], or None for the limits of the measurements.
+    # Limits [examples; GPUs], or None for the limits of the measurements.
     max_atomic_batch_size: int | None
-    fixed_batch_size: int | None
     max_replicas: int | None
+    fixed_batch_size: int | None  # [examples]; None if jobs can change their batch size
     best_metric: float | None  # of a perfect model, in the metric of the tables
     card_size: CardSize
 
@@ -147,7 +147,10 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
 
 
 def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
-    """Read the profile of an application. Limits that its description leaves out are those of the measurements."""
+    """Read the profile of an application. Limits that its description leaves out are those of the measurements.
+
+    Raise InvalidInputError if a table is invalid, or the limits contradict each other.
+    """
     placements = read_placements(folder / PLACEMENTS)
     scalability = _read_scalability(folder / SCALABILITY)
     validations = _read_validations(folder, described.num_epochs)

@@ -50,8 +50,9 @@ def own_process() -> None:
 def undamaged() -> Iterator[None]:
     """Raise a `PolicyError` if code of the user damages this process in the block.
 
-    The code must not clear `sys.modules`, lower the recursion limit until calls fail, or close files that it did not
-    open. The recursion limit, the modules and the current folder are restored at the end of the block.
+    The code must not remove modules of polluxsim from `sys.modules`, lower the recursion limit or, in a process of
+    polluxsim, close files that it did not open. After the block, also if it raises an `Exception`, removed modules, a
+    lower limit and the current folder are restored.
     """
     limit = sys.getrecursionlimit()
     modules = dict(sys.modules)

@@ -36,7 +36,7 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """A number ≥ `least`, > `above`, ≤ `most` and < `below`. It may be infinite only if a limit is ∞.
+    """A number ≥ `least`, > `above`, ≤ `most` and < `below`. It may be ∞ only if `most` is ∞, and is never −∞.
 
     >>> Range(above=0, most=1).must_be(2, (float,))
     'a number > 0 and ≤ 1'
@@ -61,12 +61,14 @@ class Range:
         return self.below == inf or value < self.below
 
     def _kind(self, whole: bool) -> str:
+        """Return the kind of number in words. "Finite" is said only where no upper limit says it."""
         if whole:
             return "a whole number"
         is_open = self.most == float_info.max and self.below == inf
         return "a finite number" if is_open else "a number"
 
     def _limits(self) -> str:
+        """Return the limits in words or signs; "" without limits."""
         if self.below < inf:
             return f"in [{_number(self.least)}, {_number(self.below)})"
         limits = {"≥": self.least, ">": self.above, "≤": self.most}
@@ -77,6 +79,7 @@ class Range:
 
 
 def _number(limit: float) -> str:
+    """Return a limit as a user would write it, with all digits of a whole number."""
     return f"{limit:g}" if isinstance(limit, float) else str(limit)
 
 

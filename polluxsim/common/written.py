@@ -123,6 +123,7 @@ def _name(setting: str, key: object) -> str:
 
 
 def _is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, which True is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -184,6 +185,7 @@ def takes_settings(group: str) -> Callable[[Made], Made]:
     setting = group if "{}" in group else f"{group}.{{}}"
 
     def decorated(made: Made) -> Made:
+        """Return the function with conversion and checks, or the class, whose `__init__` gets both."""
         if not isinstance(made, type):
             return cast("Made", _converting(_checking(made, setting), setting))
         kind = cast("Any", made)
@@ -208,6 +210,8 @@ def _check_fields(made: Any, setting: str) -> None:
     """Let a dataclass check its fields before its `__post_init__`, which dataclasses derived from it inherit."""
 
     def check_fields(made: Any) -> None:
+        """Raise InvalidConfigError if a field of an object has an invalid value."""
+        # Of the class of the object, because a derived class may declare further fields.
         kind: Any = type(made)
         for name, declared in declared_values(kind).items():
             if hasattr(made, name):
@@ -264,6 +268,7 @@ def _converting(function: Callable[..., Any], setting: str) -> Callable[..., Any
     names = list(signature(function).parameters)
 
     def converted(name: str, value: object) -> object:
+        """Return the value of an argument as its annotation declares it."""
         if name not in annotations:
             return value
         return as_declared(setting.format(name), value, annotations[name])

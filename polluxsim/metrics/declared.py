@@ -32,7 +32,7 @@ PLAIN_UNITS = (
     "s", "ms", "percent", "$", "€", "jobs", "GPUs", "nodes", "examples", "steps", "GPU h", "node h", "W", "kW", "J",
     "kJ", "MJ", "Wh", "kWh", "MWh", "g", "kg", "t", "g CO2", "kg CO2", "t CO2", "MB", "GB", "TB",
 )  # fmt: skip
-"""Units of metrics whose values tables show unchanged. A quotient of two of them is a unit too, like `jobs/h`."""
+"""Units of metrics whose values tables show unchanged. Each of them divided by one of `DIVISORS` is a unit too."""
 
 DIVISORS = (*PLAIN_UNITS, "min", "h", "d", "job", "GPU", "node", "example", "step")
 """Units by which a quotient may divide."""
@@ -52,8 +52,8 @@ class Metric:
     title
         Name in tables, figures and reports.
     unit
-        Unit in tables: "h", whose values are in seconds; "%", whose values are shares of 1; or one of `PLAIN_UNITS`,
-        whose values tables show unchanged.
+        Unit in tables: "h", whose values are in seconds; "%", whose values are shares of 1; one of `PLAIN_UNITS`, or a
+        quotient like "jobs/h", whose values tables show unchanged; or "" for no unit.
     better
         "less", "more", or "" if neither is better.
     can_be_negative

@@ -199,6 +199,7 @@ def _within(
     """
 
     def sizes(scale: float) -> list[float]:
+        """Return the examples per GPU of each type at a scale of the weights."""
         return [
             min(max(scale * weight, smallest), largest)
             for weight, (smallest, largest) in zip(weights, limits, strict=True)

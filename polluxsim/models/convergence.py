@@ -114,6 +114,7 @@ def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
     weights = _weights(len(losses), forgetting).tolist()
 
     def error(curve: Curve) -> float:
+        """Return the weighted sum of squared errors of a curve."""
         errors = []
         for epoch, (weight, loss) in enumerate(zip(weights, losses, strict=True), start=1):
             errors.append(weight * (curve(epoch) - loss) ** 2)

@@ -134,7 +134,7 @@ class GoodputTable:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].
 
         The first row is for one node, the second for several; columns are GPU counts. The goodput is 0 where there is
-        no such placement: of 0 GPUs, and of 1 GPU on several nodes.
+        no such placement (of 0 GPUs, and of 1 GPU on several nodes), and where the limits allow no batch size.
         """
         table: NDArray[np.float64] = largest_goodputs(*statistics, self.application.init_batch_size, *self._candidates)
         return table

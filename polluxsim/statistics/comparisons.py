@@ -430,7 +430,10 @@ def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str,
 
 
 def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
-    """Return the label of each run by the compared setting, and the settings in which pairs of runs agree."""
+    """Return the label of each run by the compared setting, and the settings in which pairs of runs agree.
+
+    Raise InvalidInputError if no run has the setting `by`.
+    """
     if not by:
         return distinct_labels(rows), list(REPLICATES)
     keys_of_all: dict[str, None] = {}

@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
     """A value with its 95 % interval, in one unit."""
 
     value: float
-    low: float | None  # end of the interval; None if there are too few units for an interval
+    low: float | None  # end of the interval; None without an interval, for example with too few units
     high: float | None
 
     @property
@@ -113,8 +113,8 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Array:
 def ratio_of_geometric_means(logs: ArrayLike) -> Estimate:
     """Return the ratio of the geometric means of pairs from their log ratios, shape (units,), with its interval.
 
-    The ratio is nan without an interval if only some of the log ratios are finite: a geometric mean with one 0 is 0
-    whatever the other values are. If all log ratios are -inf, every value is 0 and so is the ratio.
+    The ratio is nan without an interval if a log ratio is not finite: a geometric mean with one 0 is 0 whatever the
+    other values are. But if all log ratios are -inf, every value is 0 and so is the ratio.
 
     >>> ratio_of_geometric_means(log_ratios([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]))
     Estimate(value=2.0, low=2.0, high=2.0)

@@ -308,6 +308,7 @@ def _trace_rows(path: Path) -> Iterator[_Listed]:
 
 
 def _csv_row(row: Row) -> _Listed:
+    """Return the job of a row of a .csv list. Raise InvalidInputError if a cell is invalid."""
     mode = row.text("mode")
     if mode not in MODES:
         raise row.error("mode", f"one of {', '.join(MODES)}")

@@ -206,6 +206,7 @@ def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Jo
         overall = logs[None] / counts[None]
 
     def typical(job: Job) -> float:
+        """Return the typical duration of a job [s]."""
         mean = overall
         # From the widest kind to the narrowest, each shrunk towards the one before.
         for kind in reversed(_owner_kinds(job) or _kinds(job)[:1]):

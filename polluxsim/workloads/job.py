@@ -31,14 +31,17 @@ def is_name(value: object) -> bool:
 
 
 def _are_names(value: object) -> bool:
+    """Return whether a value is a tuple of different names."""
     return isinstance(value, tuple) and all(map(is_name, value)) and len(set(value)) == len(value)
 
 
 def _is_within(least: float, most: float, value: object) -> bool:
+    """Return whether a value is a number within limits, which are allowed too."""
     return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) <= most
 
 
 def _is_count(value: object) -> bool:
+    """Return whether a value is a whole number that a job can have of GPUs or examples."""
     return isinstance(value, Integral) and _is_within(1, MOST_COUNT, value)
 
 

@@ -180,6 +180,7 @@ def tuned_requests(profiles: Mapping[str, Profile]) -> Requests:
     choices_of = cache(lambda application: tuned_configurations(profiles[application]))
 
     def request(application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        """Draw one of the tuned configurations of an application."""
         choices = choices_of(application)
         return choices[rng.integers(len(choices))]
 
@@ -198,6 +199,7 @@ def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJo
             of_class[name].append(ceil(job.num_gpus))
 
     def request(application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        """Return the GPUs of the job, or for a large class those of a drawn job, within the largest batch size."""
         limits = profiles[application].application
         choices = of_class.get(_class_of(job)) or [ceil(job.num_gpus)]
         gpus = min(choices[rng.integers(len(choices))], limits.max_batch_size // limits.init_batch_size)
@@ -259,7 +261,8 @@ class MappedTrace:
     def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
         """Map the trace; return the workload and a report.
 
-        Raise InvalidInputError if no job is left, and the errors of `stand_ins` and `find_rule`.
+        Raise InvalidInputError if the trace cannot be read or no job is left, and the errors of `stand_ins` and
+        `find_rule`.
         """
         rule = self.rule
         if isinstance(rule, str):

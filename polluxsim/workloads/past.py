@@ -109,6 +109,7 @@ def at_cut(submitted: float, wait: float | None, duration: float | None, cut: fl
 
 
 def _is_within(value: object, least: float, most: float) -> bool:
+    """Return whether a value is a finite number within limits, which are allowed too."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     return isfinite(value) and least <= float(value) <= most

@@ -243,6 +243,7 @@ class PhillyLikeRigid:
         return Workload(jobs, source=f"philly-like rigid workload, seed {self.seed}")
 
     def _job(self, job: TraceJob, slack: float) -> Job:
+        """Return the rigid job of a job of the load. A deadline is `slack` times its duration after its submission."""
         duration = job.duration or 0.0  # all selected jobs have a duration
         deadline = None
         if self.slack is not None:

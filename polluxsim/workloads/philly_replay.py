@@ -60,7 +60,7 @@ class _Bursts(NamedTuple):
 def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> RigidJobs:
     """Return the jobs of the bursts that arrive from hour `first` to `last` after Monday midnight UTC, burst by burst.
 
-    `rate` multiplies the arrival rate of bursts and the number of virtual clusters of the trace.
+    `rate` multiplies the arrival rate of bursts in the trace. Rounded up, it multiplies its number of virtual clusters.
     """
     bursts = _draw_bursts(first, last, rate, rng)
     burst_of = np.repeat(np.arange(len(bursts.sizes)), bursts.sizes)  # index of the burst of each job
@@ -230,7 +230,7 @@ class ReplayLike:
 
     hours: Annotated[WholeHours, HOURS] = 1920  # length [h]; 1,920 are the trace's 80 days, with about 81,000 jobs
     start: Annotated[WholeHours, START] = 0  # start after Monday midnight UTC [h]
-    # Multiplier of the arrival rate of bursts and of the number of virtual clusters [1].
+    # Multiplier of the arrival rate of bursts and, rounded up, of the number of virtual clusters [1].
     rate: Annotated[float, RATE] = 1.0
     # Whether one virtual cluster submits a job of about 68 s every ten minutes, 12 % of the trace's jobs.
     heartbeat: bool = True
@@ -280,10 +280,12 @@ def no_job(what: object, source: ReplayLike) -> InvalidInputError:
 
 
 def _names(jobs: RigidJobs) -> list[str]:
+    """Return the names of jobs, which are numbered from 0."""
     return [f"job-{number}" for number in range(len(jobs.times))]
 
 
 def _tenants(jobs: RigidJobs) -> list[str]:
+    """Return the name of the virtual cluster of each job, numbered from 1."""
     return [f"vc-{number + 1}" for number in jobs.tenants.tolist()]
 
 

@@ -56,6 +56,7 @@ class MuriJobs:
 
 
 def _muri_job(row: Row) -> Job:
+    """Return the job of a row of Muri's list. Raise InvalidInputError if a cell is invalid."""
     iterations = row.integer("iterations", at_least=1)
     seconds = row.number("iteration_time", above=0) * PROFILED_TO_REAL * MILLISECOND
     stages = None

@@ -99,6 +99,7 @@ def models_by_task() -> Mapping[str, list[Model]]:
 
 
 def _measured(row: Row, column: str) -> Curve:
+    """Return the speeds in a column of the table of models. Raise InvalidInputError if they are no curve."""
     curve = curve_of(row, column)
     if not is_curve(curve):
         raise row.error(column, "rising amounts with speeds that do not fall")

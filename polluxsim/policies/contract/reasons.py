@@ -99,6 +99,7 @@ class ReasonKind:
 
 
 def _are_texts(values: Iterable[object]) -> bool:
+    """Return whether all values are texts."""
     return all(isinstance(value, str) for value in values)
 
 

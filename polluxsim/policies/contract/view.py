@@ -262,6 +262,7 @@ class ClusterView:
 
     @property
     def _standing(self) -> Standing:
+        """Return the use of the GPUs, as it is known or as it follows from the placements."""
         return self.standing or Standing.of(self.gpus_per_node, self.jobs, self.sharing)
 
     @property

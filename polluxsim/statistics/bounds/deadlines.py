@@ -74,6 +74,8 @@ def _prices(jobs: list[tuple[Linear, float]], parts: list[_Part], slots: Slots, 
     from scipy.optimize import linprog  # noqa: PLC0415  (slow to load)
     from scipy.sparse import csr_array, hstack  # noqa: PLC0415
 
+    # The variables are the time of each part in each of its slots, and then the part z of each job. The sum of z is the
+    # largest that the GPU time of each slot (`use`) allows; the work of a job in time is z of its whole work (`done`).
     sizes = [len(part.lengths) for part in parts]
     num_slots = len(slots.lengths)
     of_job = np.repeat([part.job for part in parts], sizes)

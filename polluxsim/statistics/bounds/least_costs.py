@@ -69,21 +69,22 @@ def take(parts, count, widths, slopes, lower, upper, slot, length, work, done, c
     """
     for part in range(count):
         slope = slopes[part]
-        left = widths[part] * length
-        got = min(left, max(work - done, 0.0))
-        done += got
-        cost += got * slope
-        left -= got
-        while left > 0.0 and len(parts) > 0 and -parts[0][0] > slope:
+        room = widths[part] * length
+        # First the work that is left, then work that the job takes back from dearer parts.
+        taken = min(room, max(work - done, 0.0))
+        done += taken
+        cost += taken * slope
+        room -= taken
+        while room > 0.0 and len(parts) > 0 and -parts[0][0] > slope:
             dearest, progress, place, before, after, width = heappop(parts)
-            amount = min(left, progress)
+            amount = min(room, progress)
             if progress > amount:
                 heappush(parts, (dearest, progress - amount, place, before, after, width))
             cost -= amount * (-dearest - slope)
-            left -= amount
-            got += amount
-        if got > 0.0:
-            heappush(parts, (-slope, got, slot, lower[part], upper[part], widths[part]))
+            room -= amount
+            taken += amount
+        if taken > 0.0:
+            heappush(parts, (-slope, taken, slot, lower[part], upper[part], widths[part]))
     return done, cost
 
 
@@ -94,6 +95,55 @@ def gain(dearest, count, widths, slopes):  # type: ignore[no-untyped-def]
     for part in range(count):
         total += widths[part] * max(dearest - slopes[part], 0.0)
     return total
+
+
+@helper
+def lowest_value(begin, at_begin, begin_gain, end, at_end, end_gain):  # type: ignore[no-untyped-def]
+    """Return the least value with an end of the schedule from `begin` to `end`, and the end at which it is reached.
+
+    `at_begin` and `at_end` are the values at both ends: the end of the schedule plus the cost. A gain is by how much
+    the cost falls per second there. The cost is convex, so that a tangent at each end bounds it from below. Where both
+    tangents meet, the bound is lowest, if the value falls from the first end and rises towards the second.
+    """
+    value = min(at_begin, at_end)
+    where = begin if at_begin <= at_end else end
+    if begin_gain > 1.0 > end_gain:
+        length = end - begin
+        passed = (at_begin - at_end + (1.0 - end_gain) * length) / (begin_gain - end_gain)
+        passed = min(max(passed, 0.0), length)
+        from_begin = at_begin + (1.0 - begin_gain) * passed
+        from_end = at_end - (1.0 - end_gain) * (length - passed)
+        value = min(value, max(from_begin, from_end))
+        where = begin + passed
+    return value, where
+
+
+@helper
+def add_usage(  # type: ignore[no-untyped-def]
+    ends, prices, submit, start_slot, completion, work, first, last, types, gpus, rates, widths, slopes, lower, upper,
+    usage
+):  # fmt: skip
+    """Add the GPU time of the cheapest schedule of a job that ends at `completion` to `usage`.
+
+    Its modes are `first` to `last` − 1.
+    """
+    # Numba must know the type of the items of an empty list.
+    parts = [(0.0, 0.0, 0, 0, 0, 1.0)]
+    parts.pop()
+    progress = 0.0
+    spent = 0.0
+    for slot in range(start_slot, len(ends) - 1):
+        start = max(ends[slot], submit)
+        if start >= completion:
+            break
+        count = hull(prices, slot, first, last, types, gpus, rates, widths, slopes, lower, upper)
+        length = min(ends[slot + 1], completion) - start
+        progress, spent = take(parts, count, widths, slopes, lower, upper, slot, length, work, progress, spent)
+    # A part stands for the step from one mode to the next one, in place of which the job runs then.
+    for _, amount, slot, before, after, width in parts:
+        usage[types[after], slot] += amount / width * gpus[after]
+        if before >= 0:
+            usage[types[before], slot] -= amount / width * gpus[before]
 
 
 @kernel
@@ -112,17 +162,19 @@ def least_costs(ends, prices, submits, measures, works, firsts, types, gpus, rat
     num_slots = len(ends) - 1
     values = np.empty(num_jobs)
     completions = np.empty(num_jobs)
-    most = 0
+    most_modes = 0
     for measure in range(len(works)):
-        most = max(most, firsts[measure + 1] - firsts[measure])
-    widths = np.empty(most + 1)
-    slopes = np.empty(most + 1)
-    lower = np.empty(most + 1, np.int64)
-    upper = np.empty(most + 1, np.int64)
+        most_modes = max(most_modes, firsts[measure + 1] - firsts[measure])
+    # The parts of a slot. The arrays are made once, because a kernel counts references to each new array.
+    widths = np.empty(most_modes + 1)
+    slopes = np.empty(most_modes + 1)
+    lower = np.empty(most_modes + 1, np.int64)
+    upper = np.empty(most_modes + 1, np.int64)
     for job in range(num_jobs):
         submit = submits[job]
         start_slot = np.searchsorted(ends, submit, side="right") - 1
         num_measures = measures[job + 1] - measures[job]
+        # Numba must know the type of the items of an empty list.
         heaps = [[(0.0, 0.0, 0, 0, 0, 1.0)] for _ in range(num_measures)]
         for number in range(num_measures):
             heaps[number].pop()
@@ -134,6 +186,7 @@ def least_costs(ends, prices, submits, measures, works, firsts, types, gpus, rat
         for slot in range(start_slot, num_slots):
             start = max(ends[slot], submit)
             end = ends[slot + 1]
+            # An end in this slot or later is worth at least the start of the slot, because costs are not negative.
             if start >= best:
                 break
             length = end - start
@@ -145,14 +198,14 @@ def least_costs(ends, prices, submits, measures, works, firsts, types, gpus, rat
                 count = hull(
                     prices, slot, firsts[measure], firsts[measure + 1], types, gpus, rates, widths, slopes, lower, upper
                 )
-                full = 0.0
+                full_rate = 0.0
                 full_cost = 0.0
                 for part in range(count):
-                    full += widths[part]
+                    full_rate += widths[part]
                     full_cost += widths[part] * slopes[part]
                 # State at the first moment of the slot at which all work can be done by then.
                 parts = heaps[number]
-                missing = max(works[measure] - done[number], 0.0) / full
+                missing = max(works[measure] - done[number], 0.0) / full_rate
                 begin = start + missing
                 begin_cost = cost[number] + missing * full_cost
                 dearest = -parts[0][0] if len(parts) > 0 else 0.0
@@ -162,23 +215,14 @@ def least_costs(ends, prices, submits, measures, works, firsts, types, gpus, rat
                 done[number], cost[number] = take(
                     parts, count, widths, slopes, lower, upper, slot, length, works[measure], done[number], cost[number]
                 )
-                if begin > end:
-                    value = np.inf
-                    where = np.inf
-                else:
+                value = np.inf
+                where = np.inf
+                if begin <= end:  # the work can be done in this slot
                     end_gain = gain(-parts[0][0], count, widths, slopes)
-                    at_begin = begin + begin_cost
-                    at_end = end + cost[number]
-                    value = min(at_begin, at_end)
-                    where = begin if at_begin <= at_end else end
-                    if begin_gain > 1.0 > end_gain:
-                        last = end - begin
-                        passed = (at_begin - at_end + (1.0 - end_gain) * last) / (begin_gain - end_gain)
-                        passed = min(max(passed, 0.0), last)
-                        from_begin = at_begin + (1.0 - begin_gain) * passed
-                        from_end = at_end - (1.0 - end_gain) * (last - passed)
-                        value = min(value, max(from_begin, from_end))
-                        where = begin + passed
+                    value, where = lowest_value(
+                        begin, begin + begin_cost, begin_gain, end, end + cost[number], end_gain
+                    )
+                # Each measure bounds the value from below, so that the highest one counts.
                 if value > slot_value:
                     slot_value = value
                     slot_end = where
@@ -189,24 +233,10 @@ def least_costs(ends, prices, submits, measures, works, firsts, types, gpus, rat
                 best_measure = slot_measure
         values[job] = best
         completions[job] = best_end
-        # The schedule that ends at `best_end`, for the GPU time.
-        parts = [(0.0, 0.0, 0, 0, 0, 1.0)]
-        parts.pop()
-        progress = 0.0
-        spent = 0.0
-        for slot in range(start_slot, num_slots):
-            start = max(ends[slot], submit)
-            if start >= best_end:
-                break
-            first = firsts[best_measure]
-            last_mode = firsts[best_measure + 1]
-            count = hull(prices, slot, first, last_mode, types, gpus, rates, widths, slopes, lower, upper)
-            length = min(ends[slot + 1], best_end) - start
-            progress, spent = take(
-                parts, count, widths, slopes, lower, upper, slot, length, works[best_measure], progress, spent
-            )
-        for _, amount, slot, before, after, width in parts:
-            usage[types[after], slot] += amount / width * gpus[after]
-            if before >= 0:
-                usage[types[before], slot] -= amount / width * gpus[before]
+        first = firsts[best_measure]
+        last = firsts[best_measure + 1]
+        add_usage(
+            ends, prices, submit, start_slot, best_end, works[best_measure], first, last, types, gpus, rates, widths,
+            slopes, lower, upper, usage
+        )  # fmt: skip
     return values, completions

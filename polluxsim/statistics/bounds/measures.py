@@ -45,7 +45,10 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
 
 
 def _weights(speeds: Mapping[int, Speeds], costs: Mapping[int, Array], level: float) -> Array:
-    """Return the least cost of one unit of work in each epoch, with a price of a GPU for one second [s]."""
+    """Return the least cost of one unit of work in each epoch, if a second costs 1 and a GPU for a second `level`.
+
+    With the level ∞, only the GPU time costs, and a GPU for a second costs 1.
+    """
     least = []
     for pool, of_pool in speeds.items():
         counts = np.array(of_pool.counts, float)

@@ -115,8 +115,7 @@ def _least_step_times(profile: Profile, count: int, node_sizes: Sequence[int], l
     other_passes = np.array(alone)
     least = np.full(len(limits) - 1, np.inf)
     per_gpu = limits / count
-    # A pass without synchronisation costs time, so that many small passes are never better than the most that are
-    # needed for the memory, and some more.
+    # All numbers of passes without synchronisation with which a pass has the smallest number of examples or more.
     for more_passes in range(int(per_gpu[-1] // smallest) + 1):
         lower = per_gpu[:-1] / (more_passes + 1)
         upper = per_gpu[1:] / (more_passes + 1)
