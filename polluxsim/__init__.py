@@ -33,8 +33,8 @@ if sys.argv[:1] == ["-m"] and "polluxsim" in sys.orig_argv:  # `python -m pollux
         _end_interrupted()
 
 
-# Each name is imported at its first use, so the command line starts fast. __init__.pyi has the types for editors and
-# checkers.
+# The names of the Python API by the modules that have them. Each name is imported at its first use, so the command line
+# starts fast. __init__.pyi has the types for editors and checkers.
 _ROOMS = {
     "polluxsim.api.parts": ("cluster", "config_dirs", "policy", "profiles", "settings", "workload"),
     "polluxsim.api.results": ("Comparison", "Result", "compare", "read"),
@@ -62,10 +62,11 @@ __all__ = ["__version__", *_HOME]  # noqa: PLE0604  (names, all of them)
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of the Python API at its first use."""
+    """Import a name of the Python API at its first use. Raise AttributeError for another name."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value  # Python does not call this function again for the name
     return value
 
 

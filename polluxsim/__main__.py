@@ -14,7 +14,11 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 def main() -> int:
-    """Run the command; Ctrl-C is one line and exit status 130 until results are written, and then changes nothing."""
+    """Run the command, and return its exit status.
+
+    Until its results are written, Ctrl-C ends it with one line and exit status 130. After that, Ctrl-C changes neither
+    the results nor the status.
+    """
     try:
         import gc  # noqa: PLC0415  (each import may be interrupted)
         import signal  # noqa: PLC0415

@@ -93,6 +93,7 @@ class AdaptiveAgent:
         With known θ_sys, nothing is fitted.
         """
         key = (observation.num_nodes, observation.num_replicas, observation.atomic_batch_size)
+        # A fit takes long, and later measurements of a combination are equal in a simulation.
         if key not in self._observed:
             self._observed[key] = observation.step_time
             self._most_observed = max(self._most_observed, observation.num_replicas)

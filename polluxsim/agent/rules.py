@@ -121,6 +121,7 @@ class AdaBatch(FixedBatch):
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
         """Return the requested batch size, times the factor for each completed stretch."""
+        # Rounding must not delay the first epoch of a stretch.
         stretches = int(epoch / (self.every * application.num_epochs) + ROUNDING_SLACK)
         try:
             return asked * self.factor**stretches
@@ -219,6 +220,7 @@ class RuledAgent(FixedBatchAgent):
         if limits.fixed_batch_size is not None:
             return limits.fixed_batch_size
         size = self._rule.batch_size(self.batch_size, limits, epoch, self._statistics)
+        # A rule of the user may return anything. ∞ is allowed, because the limits below bound it.
         if not isinstance(size, Real) or isnan(size):
             problem = f"agent {type(self._rule).__name__} chose a batch of {short(size)} in epoch {epoch}"
             raise InvalidConfigError(f"{problem}, must be a number of examples")

@@ -34,7 +34,8 @@ class GradTimes:
     def __call__(self, num_replicas: int, fewest_on_a_node: int, atomic_batch_size: float) -> float:
         """Return the time of a pass at an atomic batch size [examples] [s].
 
-        A node larger than the measured nodes counts as full.
+        `fewest_on_a_node` is the number of GPUs on the emptiest node, whose passes take longest. As many GPUs as a
+        measured node has, or more, count as a full node.
         """
         full = interpolated(self.atomic_batch_sizes, self.full_node, atomic_batch_size)
         if num_replicas == 1:
@@ -66,6 +67,7 @@ class SyncTimes:
         """Return α_node. Beyond the last knot its slope is the mean slope of all knots, but at least 0."""
         nodes = self.num_nodes
         alphas = self.alpha_node
+        # A single knot has no slope.
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)
         # More nodes never take less time, whatever the noise of the last knots.
@@ -87,9 +89,10 @@ class Corrections:
     def __call__(self, num_replicas: int, place: float) -> float:
         """Return the factor [1] of K GPUs at a place in [0, 1]; it is constant beyond the outer knots."""
         low, high, weight = bracket([log(k) for k in self.num_replicas], log(num_replicas))
-        left, right, place_weight = bracket(self.places, place)
-        below = _between_logs(self.factors[low][left], self.factors[low][right], place_weight)
-        above = _between_logs(self.factors[high][left], self.factors[high][right], place_weight)
+        start, end, place_weight = bracket(self.places, place)
+        # First along the places at both knots of K, then between these knots.
+        below = _between_logs(self.factors[low][start], self.factors[low][end], place_weight)
+        above = _between_logs(self.factors[high][start], self.factors[high][end], place_weight)
         return _between_logs(below, above, weight)
 
     @property
@@ -105,9 +108,10 @@ def _between_logs(low: float, high: float, weight: float) -> float:
 
 
 def place_in_use(application: Application, num_replicas: int, atomic_batch_size: float) -> float:
-    """Return the place of log m in the range that K GPUs use without accumulation, from 0 to 1.
+    """Return the place of log m in the range that K GPUs use without accumulation: 0 at its start, 1 at its end.
 
-    In this range, both m and the total K·m are within the application's limits.
+    In this range, both m and the total K·m are within the application's limits. The place is 0 if the range is empty,
+    and outside 0 to 1 for m outside the range.
     """
     smallest = max(application.min_atomic_batch_size, application.init_batch_size / num_replicas)
     largest = min(application.max_atomic_batch_size, application.max_batch_size / num_replicas)
@@ -125,7 +129,7 @@ class NoiseScales:
     noise_scale: tuple[tuple[float, ...], ...]  # shape (k, j) [examples]
 
     def __call__(self, batch_size: float, epoch: int) -> float:
-        """Return φ at a batch size [examples] in an epoch, counted from 0 [examples]."""
+        """Return φ at a batch size [examples] in an epoch, counted from 0 and before the last stage ends [examples]."""
         stage = bisect_right(self.until_epoch, epoch)
         return log_interpolated(self.batch_sizes, self.noise_scale[stage], batch_size)
 
@@ -167,6 +171,7 @@ class OtherType:
         if num_nodes == 1:
             alpha = self.alpha_local
             beta = self.beta_local
+        # Of several nodes, the network between them decides.
         if alpha is None or beta is None:
             raise ProfileRangeError(f"its speed on {num_nodes} nodes of this type is unknown, only that on one node")
         sync = 0.0

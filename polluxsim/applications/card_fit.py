@@ -100,6 +100,7 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
 
     # Sum of squares and ends of the best stages of the first `end` rows, by `end`.
     best: dict[int, tuple[float, list[int]]] = {end: (scatter(0, end), [end]) for end in range(1, n + 1)}
+    # Dynamic programming: the best stages up to the last cut are the best ones with one stage fewer.
     for stages in range(2, min(most, n) + 1):
         with_fewer = best
         best = {}
@@ -115,7 +116,7 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
 def _fit_noise_curve(
     batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Return φ at the knots [examples], shape (k,), fitted to the shares q of one stage by validated batch size.
+    """Return φ at the knots [examples], of which there are k, fitted to the shares q of one stage by validated size.
 
     The fit minimises the errors of 1/efficiency = 1 + (M/M0 − 1)·q, which determines the training time at a fixed batch
     size.
@@ -127,10 +128,12 @@ def _fit_noise_curve(
     logs = np.log(first * (1.0 / shares - 1.0))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weighted errors of the curve with the logs of φ at the knots, `x`."""
         fitted = first / (np.exp(basis @ x) + first)
         errors = np.log1p(extra * fitted) - np.log1p(extra * shares)
         return np.append(errors, NOISE_SCALE_WEIGHT * (basis @ x - logs))
 
+    # The search starts from the fit to φ itself, which is linear.
     start, *_ = np.linalg.lstsq(basis, logs, rcond=None)
     return tuple(np.exp(least_squares(residuals, start).x).tolist())
 
@@ -162,6 +165,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
     by_place = hats(uncorrected.places, [row.place for row in errors])
     columns = (by_replicas[:, :, None] * by_place[:, None, :]).reshape(len(errors), -1)
     _, _, logs, shares, weights = np.array(errors).T
+    # Further rows of the system, which pull each log of a factor towards 0, and so the factor towards 1.
     pull = np.sqrt(RIDGE) * np.eye(columns.shape[1])
     solution, *_ = np.linalg.lstsq(
         np.vstack([columns * (shares * np.sqrt(weights))[:, None], pull]),
@@ -173,7 +177,10 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 
 
 def _errors_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_StepError]:
-    """Yield the errors on packed placements. A batch choice with a larger goodput on its placement has more weight."""
+    """Yield the errors on packed placements, up to the largest that was measured.
+
+    A batch choice with a larger goodput on its placement has more weight.
+    """
     limits = card.application
     profile = CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
@@ -229,6 +236,7 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
             f"{measured.application.name}: too few measurements for a card; all steps have the batch size "
             f"{steps[0].atomic_batch_size} on each GPU, measure two or more"
         )
+    # Each part is rounded before the next is fitted, so that the next one corrects the rounding.
     grad = rounded(fit_grad(steps, size))
     several = [step for step in steps if step.num_replicas > 1]
     alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
@@ -291,6 +299,7 @@ def fit_losses(losses: Sequence[float], most: int) -> LossCurve:
 def _fit_lines(knots: Sequence[int], losses: Sequence[float]) -> tuple[NDArray[np.float64], float]:
     """Return the losses at the knots, and the sum of the squared relative errors."""
     observed = np.array(losses)
+    # Divided by the losses, so that the errors are relative: losses fall over several orders of magnitude.
     rows = hats(knots, range(1, len(losses) + 1)) / observed[:, None]
     values, *_ = np.linalg.lstsq(rows, np.ones(len(losses)), rcond=None)
     return values, float(((rows @ values - 1.0) ** 2).sum())

@@ -62,7 +62,8 @@ class CardProfile:
 
     card: Card
     other_type: str | None = None
-    # Policies ask for the same values in every round, and computing one takes many steps in Python.
+    # Policies ask for the same values in every round, and computing one takes many steps in Python. The caches are not
+    # compared, because equal cards have equal values.
     _known_totals: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -122,6 +123,7 @@ class CardProfile:
                 f"{limits.name}: batch size is {batch_size}, must be {limits.init_batch_size} to "
                 f"{limits.max_batch_size}"
             )
+        # From φ = M0·var/sqr and sqr + var = 1.
         sqr = limits.init_batch_size / (self.card.noise(batch_size, epoch) + limits.init_batch_size)
         statistics = self._known_statistics[batch_size, epoch] = GradientStatistics(sqr, 1.0 - sqr)
         return statistics
@@ -220,6 +222,7 @@ class CardProfile:
             raise ProfileRangeError(f"{limits.name}: no step time for {atomic_batch_size} examples per GPU, {allowed}")
 
     def _check_epoch(self, epoch: int) -> None:
+        """Raise ProfileRangeError if a training has no such epoch."""
         if not 0 <= epoch < self.application.num_epochs:
             last = self.application.num_epochs - 1
             raise ProfileRangeError(f"{self.application.name}: epoch is {epoch}, must be 0 to {last}")

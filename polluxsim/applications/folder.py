@@ -40,5 +40,8 @@ class ProfileFolder:
 
 @cache
 def _shipped_cards() -> Mapping[str, Profile]:
-    """Return the profiles that come with polluxsim, read once in a process."""
+    """Return the profiles that come with polluxsim, read once in a process.
+
+    Its callers must not change the mapping. The runs of a process share what the profiles have computed.
+    """
     return read_cards(shipped("traces"))

@@ -84,8 +84,9 @@ class MeasuredProfile:
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time: linear in m on a measured placement, otherwise by numbers of nodes and GPUs.
 
-        A node larger than the measured nodes counts as several full nodes, because its inner network is unknown. Raise
-        ProfileRangeError outside the measurements.
+        A node larger than the measured nodes counts as several nodes, full but for the last, because its inner network
+        is unknown. Where numbers of nodes decide, more than 16 count as 16. Raise ProfileRangeError outside the
+        measurements.
         """
         key = (gpus_by_node, atomic_batch_size)
         step_time = self._known_step_times.get(key)
@@ -95,6 +96,7 @@ class MeasuredProfile:
                 for gpus in gpus_by_node:
                     measured_nodes += packed(gpus, self._largest_node)
                 gpus_by_node = tuple(measured_nodes)
+            # A placement was measured in one order of its nodes, and is equal in all rotations.
             table = self._tables.get(canonical(gpus_by_node))
             if table is None:
                 step_time = self._interpolated(gpus_by_node, atomic_batch_size)
@@ -122,7 +124,10 @@ class MeasuredProfile:
         return self._epoch_ends[epoch]
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one.
+
+        Raise ProfileRangeError if the batch size is outside the validated batch sizes.
+        """
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
@@ -151,7 +156,10 @@ class MeasuredProfile:
         return tuple(sorted(self.validations))
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps of a whole training, linear in the batch size between validated batch sizes."""
+        """Return the optimiser steps of a whole training, linear in the batch size between validated batch sizes.
+
+        Raise ProfileRangeError outside them.
+        """
         low, high, weight = self._neighbours(batch_size, self.application.num_epochs - 1)
         return _linear(low.iteration, high.iteration, weight)
 
@@ -178,7 +186,10 @@ class MeasuredProfile:
         return max(max(row.gpus_by_node) for row in self.placements)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
-        """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""
+        """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger.
+
+        Raise ProfileRangeError if the batch size is outside them.
+        """
         neighbours = self._known_neighbours.get(batch_size)
         if neighbours is None:
             sizes = self.batch_sizes
@@ -195,7 +206,10 @@ class MeasuredProfile:
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int
     ) -> StepTime:
-        """Return the step time on a measured placement, linear between its rows."""
+        """Return the step time on a measured placement, linear between its rows.
+
+        Raise ProfileRangeError outside its rows.
+        """
         sizes = [row.atomic_batch_size for row in rows]
         if not sizes[0] <= atomic_batch_size <= sizes[-1]:
             raise self._unmeasured(gpus_by_node, atomic_batch_size, f"{sizes[0]} to {sizes[-1]}")
@@ -206,7 +220,7 @@ class MeasuredProfile:
         )
 
     def _interpolated(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time by the numbers of nodes and GPUs."""
+        """Return the step time by numbers of nodes and GPUs. Raise ProfileRangeError outside the measured points."""
         point = (min(len(gpus_by_node), MAX_MEASURED_NODES), sum(gpus_by_node), atomic_batch_size)
         step, sync = map(float, self._interpolator(point).reshape(2))
         if isnan(step):
@@ -235,6 +249,7 @@ class MeasuredProfile:
             mean_step_time = float(np.mean([step_time for step_time, _ in times]))
             mean_sync_time = float(np.mean([sync_time for _, sync_time in times]))
             values.append((mean_step_time, mean_sync_time))
+        # Exact placements first, in a fixed order: the order matters where the triangulation is degenerate.
         for scalability in self.scalability:
             points.append((scalability.num_nodes, scalability.num_replicas, scalability.atomic_batch_size))
             values.append((scalability.step_time, scalability.sync_time))
@@ -256,4 +271,5 @@ class MeasuredProfile:
 
 
 def _linear(low: float, high: float, weight: float) -> float:
+    """Return the value between two others; the upper one has the weight."""
     return low + (high - low) * weight

@@ -81,6 +81,7 @@ def _described(source: str, license_name: str, section: Section) -> Described:
         best_metric=best_metric,
         card_size=card_size,
     )
+    # The name becomes that of a file in the folder of the cards.
     if "/" in described.card:
         raise section.error("card", "a file name without a folder")
     return described
@@ -181,6 +182,7 @@ def read_placements(path: Path) -> list[PlacementRow]:
 
 
 def _read_scalability(path: Path) -> list[ScalabilityRow]:
+    """Read the step times by numbers of nodes and GPUs; raise InvalidInputError as `read_placements` does."""
     rows = []
     for row in read_rows(path, ("num_nodes", "num_replicas", *STEP_COLUMNS)):
         nodes = row.integer("num_nodes", at_least=1)
@@ -189,6 +191,7 @@ def _read_scalability(path: Path) -> list[ScalabilityRow]:
 
 
 def _step(row: Row) -> tuple[int, float, float]:
+    """Return the atomic batch size [examples], the step time and the synchronisation time [s] of a row."""
     step = row.number("step_time", above=0)
     sync = row.number("sync_time", at_least=0)
     if sync >= step:
@@ -223,7 +226,7 @@ def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]
 def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
     """Read the epochs of a training at one batch size. The progress, which is the work that is done, must rise."""
     rows = []
-    reached = 0.0
+    reached = 0.0  # also the first epoch makes progress
     for row in read_rows(path, VALIDATION_COLUMNS):
         reached = row.number("progress", above=reached)
         iteration = row.number("iteration", at_least=0)
@@ -231,6 +234,7 @@ def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
         grad_sqr = row.number("grad_sqr", at_least=0)
         grad_var = row.number("grad_var", at_least=0)
         rows.append(EpochRow(reached, iteration, metric, grad_sqr, grad_var))
+    # A measurement may go on after a job is complete.
     if len(rows) < num_epochs:
         raise InvalidInputError(f"{path}: the file has {len(rows)} epochs, must have {num_epochs}, as a job has")
     return rows

@@ -133,7 +133,7 @@ class Section:
 
     def _node(self, key: str) -> Any:
         """Return the YAML node of a key, and note that the key was read."""
-        self._asked.add(key)
+        self._asked.add(key)  # also a missing key, because `finish` names the keys that are allowed
         if key not in self.nodes:
             raise bad_line(self.path, self.line, f"missing key {key!r} in the mapping that begins here")
         return self.nodes[key]
@@ -146,7 +146,10 @@ class Section:
 
 
 def read_section(path: Path) -> Section:
-    """Read a YAML file. Raise InvalidInputError if it is not a mapping, or has an alias or a duplicate key."""
+    """Read a YAML file. Raise InvalidInputError if it cannot be read, is not a mapping in YAML, or has an alias.
+
+    A duplicate key, or a key that is not text, is an error too: here at the top, and further in where it is read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -172,7 +175,10 @@ def read_section(path: Path) -> Section:
 
 
 def _section(path: Path, node: yaml.MappingNode) -> Section:
-    """Return a mapping. YAML itself would let the last of equal keys count, and hide the others."""
+    """Return a mapping. Raise InvalidInputError if a key is not text, or occurs twice.
+
+    YAML itself would let the last of equal keys count, and hide the others.
+    """
     nodes: dict[str, Any] = {}
     for key, value in node.value:
         if not _is(key, "str"):
@@ -184,8 +190,10 @@ def _section(path: Path, node: yaml.MappingNode) -> Section:
 
 
 def _is(node: Any, *types: str) -> bool:
+    """Return whether a node is a scalar of one of YAML's types, like "int"."""
     return isinstance(node, yaml.ScalarNode) and node.tag in {f"tag:yaml.org,2002:{name}" for name in types}
 
 
 def _line(node: Any) -> int:
+    """Return the line on which a node or an event begins, counted from 1."""
     return int(node.start_mark.line) + 1

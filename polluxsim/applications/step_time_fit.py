@@ -129,9 +129,11 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     alone_hats = log_hats(alone_knots, [step.atomic_batch_size for step in lone])
     full_logs = np.log([step.grad_time for step in full])
     lone_logs = np.log([step.grad_time for step in lone])
+    # Weights of squares. Both kinds of steps have the total weight 1, however many of each were measured.
     full_weights = np.sqrt([step.weight for step in full] / np.sum([step.weight for step in full]))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weighted errors of the logs of times. `x` has the logs of the values at the knots."""
         times = np.exp(x[: len(knots)])
         factors = x[len(knots) :]
         on_full = np.log(full_hats @ times) - full_logs
@@ -175,6 +177,7 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     grads = np.array([grad(step.num_replicas, min(step.gpus_by_node), step.atomic_batch_size) for step in steps])
     nodes = np.array([len(step.gpus_by_node) for step in steps])
     replicas = np.array([step.num_replicas for step in steps])
+    # A card has a knot also if only one node was measured.
     node_knots = tuple(knot for knot in NODE_KNOTS if knot <= nodes.max()) or NODE_KNOTS[:1]
     # Factors of α_local, β_local and β_node, then of α_node at each knot.
     columns = np.zeros((len(steps), 3 + len(node_knots)))
@@ -187,8 +190,10 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     weights = np.sqrt([step.weight for step in steps])
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weighted errors of the logs of step times. `x` has the logs of the coefficients and of γ − 1."""
         sync = columns @ np.exp(x[:-1])
         gamma = 1.0 + np.exp(x[-1])
+        # As `overlapped` of `polluxsim.models.profile`, for arrays. Powers of the larger time could overflow.
         larger = np.maximum(grads, sync)
         smaller = np.minimum(grads, sync)
         step_logs = np.log(larger) + np.log1p((smaller / larger) ** gamma) / gamma
@@ -201,6 +206,7 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     lower = np.append(np.full(columns.shape[1], scale - 9.0), log(1e-3))
     upper = np.append(np.full(columns.shape[1], scale + 5.0), log(9.0))
     solutions = []
+    # The errors have several local minima.
     for gamma in GAMMA_STARTS:
         start = np.append(np.full(columns.shape[1], scale), log(gamma - 1.0))
         start[1:3] -= 2.0  # the parts per GPU, β, start at e⁻² of the constant parts

@@ -140,7 +140,7 @@ def loss_after(params: float, tokens: float, batch: float) -> float:
     Source: Kaplan et al. 2020, equations 1.6 and 5.4, table 3.
     """
     low = 0.0
-    high = 100.0
+    high = 100.0  # above the loss of any model, also of an untrained one
     for _ in range(100):  # bisection, because the effective steps depend on the loss
         middle = (low + high) / 2
         steps = tokens / (batch + critical_batch(middle))
@@ -208,7 +208,7 @@ def _grad(most: int, times: tuple[float, float]) -> GradTimes:
     """Return the time of a pass of up to `most` examples, from its constant part and the part per example [s; s]."""
     constant, per_example = times
     knots: tuple[int, ...] = (1,)
-    if most > 1:
+    if most > 1:  # the time is linear, so that two knots determine it
         knots = (1, most)
     full = tuple(constant + per_example * m for m in knots)
     return rounded(GradTimes(knots, full, (1,), (1.0,), (1.0,) * (GPUS_PER_NODE - 1)))

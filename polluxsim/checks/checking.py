@@ -127,7 +127,6 @@ def _all_findings(
         begins(number)
         world = with_parameters(random_world(number, allowed), guest, number)
         # Each of these faults takes further runs, and most faults show in many worlds.
-        # Each of these faults takes further runs, and most faults show in many worlds.
         faults = set(ALL_FAULTS)
         if number % SALTED_WORLDS:
             faults.discard(Fault.ORDER)
@@ -147,7 +146,7 @@ def checked_world(
     """Return the faults that a policy shows in one world; arguments as of `check`.
 
     The faults of `RUNS`, which need further runs or bounds, are searched for only if they are among `faults`, and those
-    that compare runs only as long as no fault is found before. A policy that fails has this fault only.
+    that compare runs only as long as no fault is found before. If the policy fails, this is the only finding.
     """
     guest = named_policy(policy) if isinstance(policy, str) else policy
     make = partial(made, guest, world)

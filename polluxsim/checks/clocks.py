@@ -63,7 +63,6 @@ def _pairs(
     Records of one instant are in order of the jobs, because rounding may change the order of completions.
     """
     # Not strict: a run with fewer records differs too, and its first missing record is the difference.
-    # Not strict: a run with fewer records differs too, and its first missing record is the difference.
     return zip_longest(sorted(once, key=_place), sorted(scaled, key=_place))
 
 

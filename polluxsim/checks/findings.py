@@ -148,7 +148,7 @@ def _events(changes: Changes) -> Change:
 
 
 def _used(decision: Decision, jobs: Sequence[JobSeen]) -> dict[JobId, Counter[int]]:
-    """Return the GPUs of each job by node after a decision. A job that the decision does not name may keep its GPUs."""
+    """Return the GPUs of each job by node after a decision. With `others_keep`, jobs without a mention keep theirs."""
     used = {}
     for job in jobs:
         if job.job_id in decision.shared:

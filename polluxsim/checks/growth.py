@@ -136,7 +136,6 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
     if len(times) < NUM_ROUNDS:
         return None
     # Not the very first ones, which may include compilation.
-    # Not the very first ones, which may include compilation.
     early = median(times[COMPARED : 2 * COMPARED])
     late = median(times[-COMPARED:])
     if late <= max(MAX_RATIO * early, early + MAX_INCREASE):

@@ -85,7 +85,6 @@ def by_clock(world: World, guest: NamedPolicy) -> dict[str, Any]:
     if world.clock == 1.0:
         return parameters
     # Defaults that are times change too, so they become parameters of the world.
-    # Defaults that are times change too, so they become parameters of the world.
     times: dict[str, Any] = {}
     for name, default in {**_defaults(guest), **parameters}.items():
         slower = _slower(name, default, world.clock)

@@ -24,8 +24,11 @@ from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from polluxsim.hardware.costs import Price
+    from polluxsim.look.sheets import Sheet
     from polluxsim.studies.judging import Judgement
     from polluxsim.studies.log_calibration import Calibration
     from polluxsim.studies.log_replays import LogWhatIfRequest
@@ -269,11 +272,10 @@ def add_log_whatif(parser: ArgumentParser) -> None:
 
 def _whatif(options: Namespace) -> None:
     """Replay a log with changes, each partition by itself, and print the answer; perhaps also write pages."""
-    from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
-    from polluxsim.look.sheets import Sheet, print_sheet
-    from polluxsim.studies.log_replays import LogWhatIfRequest, imported, log_whatif
+    from polluxsim.cli.log_answers import sheet_of_sections
+    from polluxsim.look.sheets import print_sheet
+    from polluxsim.studies.log_replays import LogWhatIfRequest, imported
     from polluxsim.studies.log_sections import LogSection
-    from polluxsim.studies.log_selection import file_name
 
     page: Path | None = None
     folder: Path | None = options.output
@@ -304,9 +306,33 @@ def _whatif(options: Namespace) -> None:
     else:
         refuse_beside(options, "nodes", ["nodes-from", "extra"])
     request = replace(request, log=log, folder=request.place)
+    sheets, pages = _replay_sections(request, sections, page, options.price)
+    if len(sections) == 1:
+        (sheet,) = sheets.values()
+    else:
+        sheet = sheet_of_sections(sheets)
+    print_sheet(sheet, options.form)
+    # A program that reads JSON or Markdown must not meet a sentence in it.
+    stream = sys.stderr if options.form else sys.stdout
+    for path_written in (request.place, *pages):
+        print(f"wrote {path_written}", file=stream)
+
+
+def _replay_sections(
+    request: LogWhatIfRequest, sections: Sequence[LogSection], page: Path | None, price: Price | None
+) -> tuple[dict[str, Sheet], list[Path]]:
+    """Replay each section of a log, and write a page for each if `page`, the name of a page, is given.
+
+    Return the answers by partition, "" for the whole log, and the pages. Raise the error of the first section if no
+    section can be replayed.
+    """
+    from polluxsim.cli.log_answers import sheet_of_whatif, sheet_without_replay
+    from polluxsim.studies.log_replays import log_whatif
+    from polluxsim.studies.log_selection import file_name
+
     sheets: dict[str, Sheet] = {}
     errors: list[PolluxSimError] = []
-    written = [request.place]
+    pages: list[Path] = []
     for section in sections:
         name = section.partition or ""
         folder = request.place if len(sections) == 1 else request.place / file_name(name)
@@ -318,22 +344,17 @@ def _whatif(options: Namespace) -> None:
             sheets[name] = sheet_without_replay(str(error))
             continue
         answer = answer._replace(cluster=[*section.sentences, *answer.cluster])
-        sheets[name] = sheet_of_whatif(answer, options.price)
+        sheets[name] = sheet_of_whatif(answer, price)
         if page is not None:
             from polluxsim.cli.log_page import write_page
 
             target = page if len(sections) == 1 else page.with_stem(f"{page.stem}-{file_name(name)}")
-            write_page(answer, target, options.price)
-            written.append(target)
+            write_page(answer, target, price)
+            pages.append(target)
     # An error of every partition is about the command, not about a partition.
     if len(errors) == len(sections):
         raise errors[0]
-    if len(sections) == 1:
-        (sheet,) = sheets.values()
-    else:
-        sheet = sheet_of_sections(sheets)
-    print_sheet(sheet, options.form)
-    print("\n".join(f"wrote {path}" for path in written), file=sys.stderr if options.form else sys.stdout)
+    return sheets, pages
 
 
 def _request_of_section(request: LogWhatIfRequest, section: LogSection, folder: Path) -> LogWhatIfRequest:

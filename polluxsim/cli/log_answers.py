@@ -111,7 +111,7 @@ def _verdict_of(verdict: ReplayVerdict) -> Iterator[str | Block]:
 
 
 def _data_of(found: Calibration) -> dict[str, Any]:
-    """Return the numbers of a calibration [s]."""
+    """Return the numbers of a calibration, with times in seconds."""
     anywhere = None
     if found.anywhere is not None:
         anywhere = _data_of_match(found.anywhere)
@@ -212,7 +212,7 @@ def _not_replayed(reason: str) -> str:
 
 
 def _data_of_change(change: SettingChange) -> Mapping[str, Any]:
-    """Return the numbers of a change, with the ends of 95 % intervals [s]."""
+    """Return the numbers of a change, with the ends of 95 % intervals; times are in seconds."""
     return {
         "change": change.what,
         "num_jobs": len(change.jobs),
@@ -294,7 +294,7 @@ def _cell_of_other_jobs(replay: Replay, jobs: Sequence[str]) -> str:
 
 
 def _data_of_case(found: LogWhatIf, case: Case, price: Price | None) -> Mapping[str, Any]:
-    """Return the numbers of a case [s]."""
+    """Return the numbers of a case, with times in seconds."""
     replay = found.replays[case]
     names = (MEAN, *found.request.percentiles)
     numbers: dict[str, Any] = {

@@ -177,8 +177,10 @@ def _print_path(run: Run, path: RegretPath, form: str | None) -> None:
         table = path_table(path, run.clock)
         if table is not None:
             screen.print(table)
+        largest = list(largest_steps(path, run.clock))
+        if largest:
             screen.print("the largest steps:")
-        for text in largest_steps(path, run.clock):
+        for text in largest:
             screen.print(f"  {text}", markup=False)
         for takeover in path.takeovers[:-1]:
             if takeover.not_comparable:

@@ -279,7 +279,7 @@ def _print_table(frame: pd.DataFrame, jobs: Mapping[str, QueuedJob], now: dateti
 
 
 def _at(seconds: float, now: datetime) -> str:
-    """Return a time from now [s] as clock time, with the date if it is on another day."""
+    """Return a time from now [s] as clock time, with the date if it is on another day; "unknown" for ∞."""
     if seconds == float("inf"):
         return "unknown"
     time = datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo)

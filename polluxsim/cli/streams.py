@@ -47,7 +47,10 @@ def discard_output() -> None:
 
 
 def reopen_closed_descriptors() -> None:
-    """Open standard error again, and the null device in place of the other streams, if code of the user closed them."""
+    """Open standard error again from its copy, and the null device for other streams, if user code closed them.
+
+    Without a copy, standard error becomes the null device too.
+    """
     for number in range(len(STREAMS)):
         try:
             os.fstat(number)

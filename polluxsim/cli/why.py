@@ -52,10 +52,10 @@ def _why(options: Namespace) -> None:
 
 
 def _least_changes(run: Run, job: JobRecord, time: float) -> str:
-    """Return a sentence on the smallest changes with which a job that waits at a time [s] would have run.
+    """Return a sentence on small changes with which a job that waits at a time [s] would have run.
 
-    The changes are tried in the run, which is simulated again. The sentence gives the reason if that is impossible,
-    because the recorded explanation is an answer without it.
+    `Trial` tries the changes in the run, which is simulated again. If that is impossible, the sentence gives the reason
+    in place of an error, because the recorded explanation is an answer without it.
     """
     from polluxsim.common.errors import PolluxSimError
     from polluxsim.look.why.story import would_have_run

@@ -25,6 +25,7 @@ def compile_ahead(modules: Collection[str]) -> None:
     missing = [name for name in modules if folder is not None and not (folder / name).exists()]
     if missing:
         announce()
+    # In threads, because each waits for its process and reports its error. Daemons, so that they delay no exit.
     for name in missing:
         threading.Thread(target=_compile, args=(name,), name=f"compile {name}", daemon=True).start()
 
@@ -50,6 +51,7 @@ def main() -> None:
 
     import_module(sys.argv[1]).warm_up()
     folder = code_folder()
+    # Numba's own files say which functions are compiled, but not whether all of a module are.
     if folder is not None:
         (folder / sys.argv[1]).touch()
 

@@ -46,6 +46,7 @@ def read_date(text: str) -> Date | None:
     >>> read_date("2026-02-30"), read_date("4 March")
     (None, None)
     """
+    # `fromisoformat` also reads other forms, like 20260304 and week dates, which are more likely mistakes.
     if _DATE.fullmatch(text) is None:
         return None
     with suppress(ValueError):

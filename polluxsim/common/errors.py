@@ -80,7 +80,7 @@ MOST_LISTED = 20  # largest number of names in an error
 
 def short(value: object) -> str:
     """Return a value for an error, on one line and at most 60 characters long."""
-    text = repr(value).replace("\n", " ")
+    text = repr(value).replace("\n", " ")  # an array of NumPy has several lines
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -77,6 +77,7 @@ def as_name(value: object) -> object:
     >>> as_name(1001), as_name(1001.0), as_name("a"), as_name(True)
     ('1001', '1001', 'a', True)
     """
+    # True is a number for Python, but not the name "1".
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value).is_integer():
         return value
     return str(int(value) if isinstance(value, Integral) else int(float(value)))

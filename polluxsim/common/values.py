@@ -183,6 +183,7 @@ def _check_items(name: str, value: object, declared: Any) -> None:
     if not types:
         return
     if isinstance(value, Mapping):
+        # Of the types of keys and values, the last is that of the values.
         for key, item in value.items():
             check(f"{name}.{key}", item, types[-1])
     elif isinstance(value, Sequence) and not isinstance(value, str):

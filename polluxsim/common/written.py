@@ -117,9 +117,9 @@ def _name(setting: str, key: object) -> str:
     if _is_whole(key):
         return str(key)
     words = {"True": "true", "False": "false", "None": "null"}  # as YAML and Hydra write them
-    read = words.get(repr(key), repr(key))
+    key_text = words.get(repr(key), repr(key))
     why = "unquoted numbers, and words such as no, on, true and null, are not read as text"
-    raise InvalidConfigError(f"{setting} has the key {read}, must be a name ({why}); put the name in quotes")
+    raise InvalidConfigError(f"{setting} has the key {key_text}, must be a name ({why}); put the name in quotes")
 
 
 def _is_whole(value: object) -> bool:
@@ -143,6 +143,7 @@ def _duration(setting: str, text: str, kind: str, *, may_be_a_word: bool) -> flo
     """
     number = in_unit(text, UNIT_OF[kind])
     if number is None:
+        # Some settings are a duration or one of several words, which their class checks.
         if may_be_a_word:
             return text
         raise InvalidConfigError(f"{setting} is {short(text)}, must be {IN_WORDS[kind]}")

@@ -105,7 +105,7 @@ def _nodes_of(state: State, job: ActiveJob, gpu_type: str, num_nodes: int) -> tu
     if types and gpu_type != ANY.name:
         nodes = types.nodes[gpu_type]
     if cluster.partitions:
-        usable = set(cluster.group_of_partition[job.job.queue or ""].nodes)
+        usable = set(cluster.group_of_queue(job.job.queue).nodes)
         nodes = [node for node in nodes if node in usable]
     return tuple(node for node in nodes if node < num_nodes)
 

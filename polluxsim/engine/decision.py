@@ -238,10 +238,10 @@ def _placement_of(gpus: Gpus) -> Placement:
 
 def _check_partitions(new: Mapping[JobId, Placement], state: State) -> None:
     """Raise InvalidAllocationError if a job gets a node outside the group of its partition."""
-    group_of = state.scenario.cluster.group_of_partition
+    cluster = state.scenario.cluster
     for job_id, placement in new.items():
         queue = state.jobs.active[job_id].job.queue or ""
-        nodes = set(group_of[queue].nodes)
+        nodes = set(cluster.group_of_queue(queue).nodes)
         for node, _ in placement:
             if node not in nodes:
                 raise InvalidAllocationError(

@@ -130,6 +130,7 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
         shape_rule=state.scenario.shape_rule,
         limits=LimitsNow.of(settings.use_limits, running),
         partition_groups=state.scenario.cluster.partition_groups,
+        partitions=state.scenario.cluster.partitions,
     )
 
 

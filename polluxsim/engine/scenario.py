@@ -17,7 +17,7 @@ from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import GroundTruth, SpeedCache
 from polluxsim.hardware.checkpoints import failure_rate
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, partitions_of_queue
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.node_shapes import (
     ANYWHERE,
@@ -174,11 +174,16 @@ class Scenario:
         if not partitions:
             return
         for job in workload.jobs:
-            if job.queue not in partitions:
+            names = partitions_of_queue(job.queue)
+            unknown = [name for name in names if name not in partitions]
+            if unknown:
                 queue = "has no queue" if job.queue is None else f"has queue {job.queue!r}"
                 raise workload.error(
-                    job,
-                    f"{queue}, and the cluster has partitions: the queue must be {one_of(job.queue or '', partitions)}",
+                    job, f"{queue}, and the cluster has partitions: the queue must be {one_of(unknown[0], partitions)}"
+                )
+            if len({self.cluster.group_of_partition[name] for name in names}) > 1:
+                raise workload.error(
+                    job, f"has queue {job.queue!r}, and these partitions have no common nodes; name one of them"
                 )
 
     @cached_property

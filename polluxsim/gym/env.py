@@ -184,6 +184,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         Raise InvalidConfigError if the settings of the engine have a horizon. `options` has no effect.
         """
         super().reset(seed=seed)
+        # Gymnasium's generator goes on between episodes, so that each has another seed.
         self._seed = int(self.np_random.integers(SEEDS)) if seed is None else seed
         self.run, _ = self._begin(self._seed)
         if self.run.scenario.settings.horizon is not None:
@@ -228,6 +229,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
             view = run.advance()
             earned += self._ledger.earned(run, view)
             self._turn = None if view is None else LearnerTurn(self.layout, view)
+            # A round at which no job can start is passed over: the learner would have one action only.
             if self._turn is None or self._turn.can_pick or self._turn.view.has_come(self._horizon):
                 return earned
             run.commit(self._turn.decision())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -70,7 +70,10 @@ class Layout:
     oracle: bool = False
 
     def __post_init__(self) -> None:
-        numbers = list(self.gpus) if isinstance(self.gpus, Sequence) else []
+        numbers: list[int] = []
+        if isinstance(self.gpus, Sequence):
+            numbers = list(self.gpus)
+        # True is a whole number for Python.
         are_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
         if not numbers or not are_whole or sorted(set(numbers)) != numbers or numbers[0] < 0:
             raise InvalidConfigError(f"gpus is {short(self.gpus)}, must be rising whole numbers of at least 0")
@@ -195,6 +198,7 @@ class LearnerTurn:
         self._num_waiting -= 1
         self._wanted -= job.num_replicas
         self._queue.extend(islice(self._coming, 1))
+        # Fewer GPUs are free, and the rows stand for other jobs.
         self._choices = self._valid()
         return True
 
@@ -223,7 +227,7 @@ class LearnerTurn:
     def _valid(self) -> list[int]:
         """Return the GPUs that each action besides 0 gives; 0 for an invalid action."""
         num_free = sum(self._free)
-        if num_free == 0:
+        if num_free == 0:  # on a full cluster, which is common, no job needs to be looked at
             return []
         counts = []
         for job in self._queue:
@@ -257,7 +261,10 @@ class LearnerTurn:
 
     def _place(self, job: JobView, gpus: int) -> Placement:
         """Return free GPUs for a job, of the fastest type that has enough GPUs; none if no type has enough."""
-        nodes_by_type = self.view.node_types.nodes if len(self.view.types) > 1 else {}
+        nodes_by_type: Mapping[str, Sequence[int]] = {}
+        # On a cluster of one type, all nodes together are searched, which is faster.
+        if len(self.view.types) > 1:
+            nodes_by_type = self.view.node_types.nodes
         return FreeGpus(self._free, nodes_by_type=nodes_by_type).pack_job(job, gpus) or ()
 
     def _cluster(self) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby, pairwise, repeat
+from itertools import groupby, pairwise, repeat
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -18,6 +18,15 @@ from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes,
 from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
 
 MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
+
+
+def partitions_of_queue(queue: str | None) -> list[str]:
+    """Return the partitions that a queue names, like those of `sbatch --partition=gpu,short`.
+
+    >>> partitions_of_queue("gpu,short"), partitions_of_queue(None)
+    (['gpu', 'short'], [''])
+    """
+    return (queue or "").split(",")
 
 
 class Outage(NamedTuple):
@@ -319,15 +328,28 @@ class Cluster:
     @cached_property
     def group_of_partition(self) -> Mapping[str, PartitionGroup]:
         """Return the group of each partition, by the name of the partition."""
-        return {name: group for group in self.partition_groups for name in group.names}
+        groups = {}
+        for group in self.partition_groups:
+            for name in group.names:
+                groups[name] = group
+        return groups
+
+    def group_of_queue(self, queue: str | None) -> PartitionGroup:
+        """Return the group of the partitions that a queue names; several names have commas between them.
+
+        >>> cluster = Cluster((8, 4), partitions={"gpu": (0, 1), "short": (1,)})
+        >>> cluster.group_of_queue("gpu,short").nodes
+        (0, 1)
+        """
+        return self.group_of_partition[partitions_of_queue(queue)[0]]
 
     def for_queue(self, queue: str | None) -> Cluster:
         """Return the nodes that jobs of a queue can use, as a cluster.
 
-        They are those of the group of its partition, or the whole cluster without partitions. Raise KeyError if the
+        They are those of the group of its partitions, or the whole cluster without partitions. Raise KeyError if the
         cluster has partitions, and none with the name of the queue.
         """
-        return self._cluster_of_partition[queue or ""] if self.partitions else self
+        return self._cluster_of_partition[partitions_of_queue(queue)[0]] if self.partitions else self
 
     @cached_property
     def _cluster_of_partition(self) -> Mapping[str, Cluster]:
@@ -337,9 +359,13 @@ class Cluster:
         """
         clusters: dict[str, Cluster] = {}
         for group in self.partition_groups:
-            types = NodeTypes(self.node_types[node] for node in group.nodes) if self.node_types else UNKNOWN_TYPES
-            hosts = tuple(self.hosts[node] for node in group.nodes) if self.hosts else ()
             sizes = tuple(self.gpus_per_node[node] for node in group.nodes)
+            types = UNKNOWN_TYPES
+            if self.node_types:
+                types = NodeTypes(self.node_types[node] for node in group.nodes)
+            hosts: tuple[Host, ...] = ()
+            if self.hosts:
+                hosts = tuple(self.hosts[node] for node in group.nodes)
             clusters |= dict.fromkeys(group.names, Cluster(sizes, node_types=types, hosts=hosts))
         return clusters
 
@@ -401,13 +427,13 @@ def _group(group: Any) -> _Kind:
         raise InvalidConfigError(
             f"partitions of a group of nodes are {short(partitions)}, must be a list of names, like [gpu, long]"
         )
-    return _Kind(
-        nodes,
-        gpus,
-        None if gpu is None else gpu_type(gpu),
-        None if host is None else read_host(host),
-        tuple(dict.fromkeys(partitions)),
-    )
+    known_type = None
+    if gpu is not None:
+        known_type = gpu_type(gpu)
+    amounts_of_node = None
+    if host is not None:
+        amounts_of_node = read_host(host)
+    return _Kind(nodes, gpus, known_type, amounts_of_node, tuple(dict.fromkeys(partitions)))
 
 
 def _partitions_of(kinds: Sequence[_Kind]) -> dict[str, tuple[int, ...]]:
@@ -465,14 +491,18 @@ def cluster_of_file(
             nodes[types[0]].append(row)
     if not nodes:
         raise bad_line(path, 1, f"none of {len(rows)} nodes has a GPU; the list must have a node with a GPU")
-    ordered = list(chain.from_iterable(nodes.values()))
+    ordered_rows: list[Row] = []
+    node_types: list[GpuType] = []
+    for gpu, rows_of_type in nodes.items():
+        ordered_rows += rows_of_type
+        node_types += [gpu] * len(rows_of_type)
     return Cluster(
-        gpus_per_node=tuple(row.integer("gpu") for row in ordered),
+        gpus_per_node=tuple(row.integer("gpu") for row in ordered_rows),
         failures=failures,
         spot=spot,
         repairs=repairs,
-        node_types=NodeTypes(gpu for gpu, rows_of_type in nodes.items() for _ in rows_of_type),
-        hosts=tuple(map(_host_of_row, ordered)) if hosts else (),
+        node_types=NodeTypes(node_types),
+        hosts=tuple(map(_host_of_row, ordered_rows)) if hosts else (),
     )
 
 

@@ -76,7 +76,11 @@ def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Arra
     """Return the largest component of the gradient step within the bounds; arrays of shape (n,)."""
     largest = 0.0
     for i in range(x.size):
-        component = max(x[i] - upper[i], gradient[i]) if gradient[i] < 0 else min(x[i] - lower[i], gradient[i])
+        # A step against the gradient, cut off at the bound that it would cross.
+        if gradient[i] < 0:
+            component = max(x[i] - upper[i], gradient[i])
+        else:
+            component = min(x[i] - lower[i], gradient[i])
         largest = max(largest, abs(component))
     return largest
 

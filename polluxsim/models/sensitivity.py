@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf, nextafter
 from typing import Any, TypeAlias, TypeGuard
 
@@ -46,10 +46,13 @@ class Sensitivity:
 
         For a speed above a curve, return the amount from which on more has no effect.
         """
-        return Host(
-            _least(self.cpus, speed) if self.cpus else otherwise.cpus,
-            _least(self.memory, speed) if self.memory else otherwise.memory,
-        )
+        cpus = otherwise.cpus
+        if self.cpus:
+            cpus = _least(self.cpus, speed)
+        memory = otherwise.memory
+        if self.memory:
+            memory = _least(self.memory, speed)
+        return Host(cpus, memory)
 
 
 def are_pairs(value: object) -> TypeGuard[tuple[tuple[Any, Any], ...]]:
@@ -61,8 +64,10 @@ def is_curve(value: object) -> bool:
     """Return whether a value is a `Curve`: pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
     if not are_pairs(value):
         return False
-    if not all(type(number) in (int, float) and 0 < number < inf for pair in value for number in pair):
-        return False
+    for number in chain.from_iterable(value):
+        # By type, because True is a number for Python.
+        if type(number) not in (int, float) or not 0 < number < inf:
+            return False
     return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(value))
 
 

@@ -113,6 +113,9 @@ def _turns(time: float, room: float) -> tuple[float, float]:
     times are in [s].
     """
     if not room:
-        return (inf if time else 0), 0.0
-    whole_turns, in_last_turn = divmod(time, room)
-    return whole_turns + (1 if in_last_turn > 0 else 0), in_last_turn
+        turns = inf if time else 0.0
+        return turns, 0.0
+    turns, in_last_turn = divmod(time, room)
+    if in_last_turn > 0:
+        turns += 1
+    return turns, in_last_turn

@@ -133,11 +133,14 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
     schema = schema_of(record_type)
     with reading_parquet(path, "not a table of a polluxsim run", remedy=f"; {REMEDY}"):
-        table = _completed(read_parquet(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        table = _completed(read_parquet(path), schema, record_type._field_defaults)
+        # Columns that a newer version wrote are left out.
+        table = table.select(schema.names).cast(schema)
         # A damaged file can have offsets beyond its buffers, and reading such values could end the process.
         table.validate(full=True)
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]
+    # Both columns state one placement, the nodes and the GPUs on them.
     if record_type in (AllocationRecord, SharingRecord):
         num_nodes = pc.list_value_length(table.column("nodes"))
         num_entries = pc.list_value_length(table.column("gpus"))

@@ -54,8 +54,8 @@ def recorded_descent(parent: Run, config: Mapping[str, Any], edit: Edit) -> dict
 def ancestry(run: Run) -> list[Mapping[str, Any]]:
     """Return the `config` and the `descent` of a run and of its ancestors, the run first.
 
-    For the run, it is the whole content of run.json. Raise InvalidInputError if run.json lacks the settings before a
-    fork, or its descent is damaged.
+    The entry of the run itself is the whole content of its run.json. Raise InvalidInputError if run.json lacks the
+    settings before a fork, or its descent is damaged.
     """
     generations = [run.info]
     while (descent := generations[-1].get(DESCENT)) is not None:
@@ -97,8 +97,8 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
 def _replayed_settings(run: Run, source: str, config: Any) -> dict[str, Any]:
     """Return recorded settings for a replay, without metrics.
 
-    Raise InvalidInputError if a part was an object in Python, a class may not be loaded, or a group or the seed is
-    missing.
+    Raise InvalidInputError if a part was an object in Python, a class may not be loaded, the policy or the cluster is
+    missing, or the seed is invalid.
     """
     check_classes(config, source, run.allow_classes)
     for group, part in config.items():

@@ -62,7 +62,7 @@ def bounded_world(scenario: Scenario, result: Result, until: float | None = None
         return BoundedWorld(None, (sentence,))
     with_deadlines = {record.job for record in result.job_records if record.is_counted and record.deadline is not None}
     names = [record.job for record in records]
-    # Deadlines count for more jobs than the means: a job that was cancelled has missed its deadline.
+    # The deadlines of jobs that are in no mean, like cancelled ones, count too.
     names += sorted(with_deadlines - set(names))
     jobs = {job.job_id: job for job in scenario.workload.jobs}
     reasons = list(_reasons_for_alone_only(scenario, [jobs[name] for name in names]))
@@ -148,6 +148,7 @@ class LimitsOfJobs:
         return JobLimits(submit, submit, shortest, measures, job.deadline)
 
     def _measures_of(self, job: Job) -> tuple[Measure, ...]:
+        """Return the measures of a job, computed once for all jobs that have the same ones."""
         key: object = job.job_id
         if not job.is_rigid:
             # Everything about a job on which its measures depend.
@@ -157,31 +158,38 @@ class LimitsOfJobs:
         return self._measures[key]
 
     def _new_measures(self, job: Job) -> tuple[Measure, ...]:
-        """Return measures of the progress of a job."""
-        scenario = self._scenario
-        profile = scenario.profile_of(job)
-        ends = [0.0, *(profile.epoch_end(epoch) for epoch in range(profile.application.num_epochs))]
+        """Return measures of the progress of a job, from its speeds on each pool."""
+        profile = self._scenario.profile_of(job)
+        ends = [0.0]  # work at the end of each epoch [M0-steps]
+        for epoch in range(profile.application.num_epochs):
+            ends.append(profile.epoch_end(epoch))
         works = np.diff(ends)
         factor = self._most_by_hosts(job)
-        speeds = {}
+        speeds: dict[int, Speeds] = {}  # by number of the pool
         for pool, number in self._pools.items():
-            of_pool = self._speeds_on(job, profile, pool)
-            if of_pool is not None and of_pool.rates.any():
-                speeds[number] = of_pool._replace(rates=of_pool.rates * factor)
-        if scenario.settings.whole_seconds:
-            fastest = np.max([of_pool.rates.max(axis=1) for of_pool in speeds.values()], axis=0)
+            speeds_on_pool = self._speeds_on(job, profile, pool)
+            # Without any progress there, the pool is no way to run the job.
+            if speeds_on_pool is not None and speeds_on_pool.rates.any():
+                speeds[number] = speeds_on_pool._replace(rates=speeds_on_pool.rates * factor)
+        if self._scenario.settings.whole_seconds:
+            highest_by_pool = [speeds_on_pool.rates.max(axis=1) for speeds_on_pool in speeds.values()]
+            fastest = np.max(highest_by_pool, axis=0)  # in each epoch [M0-steps/s]
             # Each epoch may end early by the rounding, at most at the highest speed.
             works = np.maximum(works - ROUNDED * fastest, SHORTEST * fastest)
         measures = measures_of(works, speeds)
-        most_time = inf if job.plan is None else job.plan.most_time
-        return measures if most_time == inf else (_within(measures[0], most_time),)
+        if job.plan is None or job.plan.most_time == inf:
+            return measures
+        # Only the first measure is a time, which the plan limits.
+        return (_within(measures[0], job.plan.most_time),)
 
     def _most_by_hosts(self, job: Job) -> float:
         """Return the largest factor on the speed of a job by its CPUs and memory; 1 if they have no effect."""
         if not self._scenario.cluster.hosts:
             return 1.0
         sensitivity = self._scenario.sensitivity_of(job)
-        return 1.0 if sensitivity is None else sensitivity.full
+        if sensitivity is None:
+            return 1.0
+        return sensitivity.full
 
     def _speeds_on(self, job: Job, profile: Profile, pool: Pool) -> Speeds | None:
         """Return the highest speeds of a job on a pool, None if it cannot run there."""
@@ -241,7 +249,7 @@ class LimitsOfJobs:
         cluster = self._scenario.cluster
         if not cluster.partitions:
             return ()
-        return cluster.group_of_partition[job.queue or ""].names
+        return cluster.group_of_queue(job.queue).names
 
 
 def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:

@@ -268,11 +268,14 @@ class KnownRun(KnownState):
         jobs = [job for job in (*run.scenario.workload.jobs, *moment.added) if job.job_id not in moment.left_out]
         # The run is just before the time, so it lacks the jobs that are submitted at exactly this time.
         arriving = [job for job in jobs if job.submit_time == time and not job.after]
+        # A fork at this time may leave out a job that is still active just before it.
         self._active = [(job, done) for job, done in run.active(time) if job.job_id not in moment.left_out]
         self._active += [(job, 0.0) for job in arriving]
+        # What a forecaster has seen: the jobs that have ended, and the progress of the others.
         self._seen = []
         for end in run.ended():
             job = run.known[end.job]
+            # A job that was cancelled before its submission was never seen.
             if job.submit_time <= time:
                 self._seen.append(Seen(job, end.work, end.status is Status.COMPLETED))
         self._seen += [Seen(job, progress, False) for job, progress in self._active]

@@ -76,7 +76,10 @@ class RunSpec:
 
     @property
     def key(self) -> str | None:
-        """Return the key of the run from the present files; None if the settings do not describe each object."""
+        """Return the key of the run from the present files; None if the settings do not describe each object.
+
+        Raise InvalidConfigError if a class or a metric of the user is in no file.
+        """
         for name, part in self.config.items():
             # Metrics are names of functions, and have no `_target_`.
             if isinstance(part, dict) and name != "metrics" and "_target_" not in part:

@@ -400,7 +400,10 @@ def _against(
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the results of each setting, with the settings that `compared` uses."""
-    return {label: [run.result for run in of_setting] for label, of_setting in runs_by_setting(runs, by).items()}
+    results = {}
+    for label, runs_of_setting in runs_by_setting(runs, by).items():
+        results[label] = [run.result for run in runs_of_setting]
+    return results
 
 
 def runs_by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Run]]:

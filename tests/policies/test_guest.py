@@ -13,7 +13,7 @@ from polluxsim.engine.scenario import for_cluster
 from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.contract.view import ClusterView
-from polluxsim.policies.guest.faults import GIB, Limits, ProgramError
+from polluxsim.policies.guest.faults import GIB, Limits, ProgramError, RefusedProgramError
 from polluxsim.policies.guest.host import ANYTHING, GuestPolicy, Program
 from polluxsim.policies.guest.source import check_source
 from polluxsim.run.named_policies import named_policy
@@ -97,3 +97,74 @@ def test_the_initial_and_random_programs_are_allowed() -> None:
     check_source(INITIAL_PROGRAM)
     for seed in range(20):
         check_source(random_program(np.random.default_rng(seed)))
+
+
+USUAL = """
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from polluxsim.policies.tools.free_gpus import FreeGpus
+
+
+class Kind(Enum):
+    SMALL = 1
+
+
+class Pair(NamedTuple):
+    one: float
+    two: float
+
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclass
+class Memory:
+    _times: dict = field(default_factory=dict)
+
+    def __lt__(self, other):
+        return self._times < other._times
+
+
+class Candidate:
+    def __init__(self):
+        super().__init__()
+        self._memory = Memory()
+
+    def allocate(self, view, rng):
+        for job in view.jobs:
+            self._memory._times.setdefault(job.job_id, view.time)
+        pair = Pair(1.0, 2.0)._replace(two=float(np.linalg.norm([3.0, 4.0])))
+        assert pair.two == 5.0 and Kind.SMALL.name == "SMALL" and Point(1, 2).x == 1
+        if __name__ == "__main__":
+            return None
+        free = FreeGpus.free_in(view)
+        placements = {job.job_id: job.placement for job in view.running}
+        for job in sorted(view.waiting, key=lambda job: (job.num_replicas, rng.random())):
+            placement = free.pack(job.num_replicas)
+            if placement:
+                placements[job.job_id] = placement
+        return placements
+"""
+
+
+def test_usual_python_is_allowed() -> None:
+    world = random_world(2, Allowed())
+    with GuestPolicy(Program(USUAL)) as guest:
+        result = run_to_end(Simulation(world.scenario(guest.traits, guest.label), 1), guest)
+        assert guest.decision_ms > 0
+    assert all(record.jct is not None or record.status == "cancelled" for record in result.job_records)
+
+
+@pytest.mark.parametrize(
+    "line", ["import os", "from numpy import ctypeslib", "import numpy.f2py", "from . import x", "from math import _x"]
+)
+def test_other_modules_are_refused(line: str) -> None:
+    with pytest.raises(RefusedProgramError, match="line 1: the program may not import"):
+        check_source(f"{line}\nclass Candidate: pass")

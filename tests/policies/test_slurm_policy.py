@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
@@ -260,6 +260,64 @@ class TestTiers:
         ]  # fmt: skip
         assert starts(jobs)["early"] == 100.0
         assert starts(jobs, Slurm(priority_tier={"high": 10}))["late"] == 100.0
+
+
+class TestPartitions:
+    """Partition `left` has nodes 0 and 1, `right` node 1 and 2, and `other` node 3."""
+
+    CLUSTER = Cluster((4, 4, 4, 4), partitions={"left": (0, 1), "right": (1, 2), "other": (3,)})
+
+    def first_nodes(self, jobs: list[Job], **policy: Any) -> dict[str, tuple[float, tuple[int, ...]]]:
+        settings = EngineSettings(round_interval=1.0, placement="consolidated", free_starts=True)
+        result = simulate(Workload(tuple(jobs)), {}, self.CLUSTER, Slurm(**policy), settings=settings)
+        first: dict[str, tuple[float, tuple[int, ...]]] = {}
+        for record in result.allocation_records:
+            if record.nodes:
+                first.setdefault(record.job, (record.time, record.nodes))
+        return first
+
+    def test_a_partition_has_its_own_nodes(self) -> None:
+        """`b` waits for node 0 or 1, although node 2 of the same group is idle."""
+        jobs = [
+            job("a", 1.0, 8, 100.0, 120.0, queue="left"), job("b", 1.0, 4, 60.0, 60.0, queue="left"),
+            job("c", 1.0, 4, 60.0, 60.0, queue="other"),
+        ]  # fmt: skip
+        assert self.first_nodes(jobs) == {"a": (1.0, (0, 1)), "b": (101.0, (0,)), "c": (1.0, (3,))}
+
+    def test_a_job_in_two_partitions_starts_in_the_one_with_room(self) -> None:
+        jobs = [
+            job("a", 1.0, 8, 100.0, 120.0, queue="left"), job("b", 1.0, 4, 60.0, 60.0, queue="left"),
+            job("either", 1.0, 4, 60.0, 60.0, queue="left,right"),
+        ]  # fmt: skip
+        assert self.first_nodes(jobs)["either"] == (1.0, (2,))
+
+    def test_its_tier_in_each_partition_counts(self) -> None:
+        jobs = [
+            job("busy", 1.0, 8, 100.0, 120.0, queue="right"), job("early", 2.0, 8, 60.0, 60.0, queue="right"),
+            job("late", 3.0, 8, 60.0, 60.0, queue="right,left"),
+        ]  # fmt: skip
+        assert self.first_nodes(jobs)["late"] == (161.0, (1, 2))
+        assert self.first_nodes(jobs, priority_tier={"left": 9})["late"] == (101.0, (0, 1))
+
+    @pytest.mark.parametrize(
+        ("queue", "message"),
+        [
+            ("left,middle", "has queue 'left,middle', and the cluster has partitions: the queue must be one of left"),
+            ("left,other", "has queue 'left,other', and these partitions have no common nodes; name one of them"),
+        ],
+    )
+    def test_wrong_partitions_are_named(self, queue: str, message: str) -> None:
+        with pytest.raises(InvalidInputError) as error:
+            self.first_nodes([job("a", 1.0, 1, 60.0, 60.0, queue=queue)])
+        assert message in str(error.value)
+
+    def test_other_policies_use_the_nodes_of_both(self) -> None:
+        from polluxsim.policies.ordered.classic import Fifo
+
+        jobs = [job("a", 1.0, 12, 60.0, 60.0, queue="left,right")]
+        settings = EngineSettings(round_interval=1.0, placement="consolidated")
+        records = simulate(Workload(tuple(jobs)), {}, self.CLUSTER, Fifo(), settings=settings).allocation_records
+        assert records[0].nodes == (0, 1, 2)
 
 
 class TestPreemption:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutants import broken_text
 
 from polluxsim.cli.main import main
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, PolluxSimError
 from polluxsim.logs.live.jobs import StateJob
 from polluxsim.logs.live.nodes import StateNode
 from polluxsim.logs.live.queries import QUERIES, answers, collect, shell_lines
@@ -147,6 +148,34 @@ class TestReading:
         (folder / "squeue.json").write_text('{"errors": [{"error": "no answer"}], "jobs": []}')
         with pytest.raises(InvalidInputError, match="check that slurmctld answers"):
             read_state(folder)
+
+
+@pytest.mark.parametrize("name", ["squeue.json", "nodes.txt", "taken.txt", "config.txt", "partitions.txt", "sacct.txt"])
+def test_a_broken_file_is_read_as_far_as_possible_or_refused(name: str) -> None:
+    more = {
+        "config.txt": "SchedulerParameters = bf_interval=9,bf_window=99\nKillWait = 12 sec\n",
+        "partitions.txt": "PartitionName=main Nodes=n[1-2] PriorityTier=2 MaxTime=1-00:00:00 Default=YES\n",
+        "sacct.txt": f"{SACCT}7|ann|lab|COMPLETED|2026-03-04T10:00:00|2026-03-04T10:10:00|2026-03-04T10:20:00|600|60|2|"
+        "gres/gpu=8|main\n",
+    }
+    jobs = [
+        job(1, "RUNNING"),
+        job(2, node_count=2),
+        job(3, features="a&b", dependency="afterok:1", required_nodes="n1"),
+    ]
+    whole = {**texts(*jobs), **more}
+    num_read = 0
+    for seed in range(int(os.environ.get("POLLUXSIM_MUTANTS", "40"))):
+        rng = random.Random(seed)
+        broken = broken_text(whole[name].encode(), rng, rng.choice((":", ",", "=", " "))).decode(errors="replace")
+        try:
+            asked = situation(state_of("x", {**whole, name: broken}))
+        except PolluxSimError as error:
+            assert "\n" not in str(error)
+            continue
+        num_read += 1
+        estimates(asked.world, asked.source, asked.names(()), 1)
+    assert num_read > 5
 
 
 QUERY = {"squeue": ["--json"], "sinfo": ["--json"], "scontrol": ["show"], "sdiag": [], "sshare": ["--all"],

@@ -25,6 +25,7 @@ PARAMETERS = {
     "defaults": Parameters(),
     "builtin": replace(EACH_SECOND, scheduler_type=BUILTIN),
     "limits": Parameters(bf_max_job_test=9, bf_max_job_start=2, default_queue_depth=5, bf_max_job_part=4),
+    "shallow": Parameters(scheduler_type=BUILTIN, default_queue_depth=2),
     "linear": replace(EACH_SECOND, bf_window_linear=30, bf_running_job_reserve=True, partition_job_depth=3),
     "age": replace(EACH_SECOND, bf_min_age_reserve=60, bf_window=20),
 }

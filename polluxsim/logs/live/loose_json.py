@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 JsonObject = Mapping[str, Any]
 
+LARGEST = 10**12  # largest number that is no sign of damage; times are seconds since 1970
+
 
 class Objects(NamedTuple):
     """The objects of a list in a JSON text."""
@@ -70,7 +72,7 @@ def has_errors(text: str) -> bool:
 
 
 def number(value: object) -> float | None:
-    """Return a number of Slurm's JSON; None if it is not set or infinite.
+    """Return a number of Slurm's JSON; None if it is not set, infinite, negative or damaged.
 
     Since 23.02, a number is an object with `set`, `infinite` and `number`.
 
@@ -81,7 +83,7 @@ def number(value: object) -> float | None:
         if value.get("infinite") or not value.get("set", True):
             return None
         value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         return None
     return float(value)
 

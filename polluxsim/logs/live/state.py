@@ -11,7 +11,7 @@ from pathlib import Path
 
 from polluxsim.common.errors import InvalidInputError, reading
 from polluxsim.logs.live.jobs import StateJob, job_of
-from polluxsim.logs.live.loose_json import has_errors, objects_in
+from polluxsim.logs.live.loose_json import LARGEST, has_errors, objects_in
 from polluxsim.logs.live.nodes import StateNode, StatePartition, node_of_line, nodes_of_json, partition_of_line
 from polluxsim.logs.live.queries import QUERIES, TAKEN, answers
 from polluxsim.logs.live.times import latest_evaluation, time_of_cycle
@@ -202,7 +202,7 @@ def _now(texts: Mapping[str, str], jobs: Sequence[StateJob]) -> tuple[int, list[
         elif not job.is_pending:
             latest = max(latest, job.end)
     taken = texts.get(TAKEN, "").strip()
-    if not taken.isdecimal():
+    if not (taken.isascii() and taken.isdecimal()) or int(taken) > LARGEST:
         evaluated = latest_evaluation(texts["squeue.json"], latest) or int(time.time())
         return evaluated, ["the time of the state is unknown; the latest time in the queue is used"]
     if int(taken) < latest:

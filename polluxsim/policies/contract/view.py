@@ -210,6 +210,8 @@ class ClusterView:
     # Groups of partitions with common nodes. Empty if all jobs can use all nodes. The engine shows a policy each group
     # by itself, as a cluster without partitions.
     partition_groups: tuple[PartitionGroup, ...] = ()
+    # Numbers of the nodes of each partition of the cluster, by its name.
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The use of the GPUs.
     sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share
     # Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
@@ -382,6 +384,10 @@ class ClusterView:
         jobs_of_part = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
         if sharing is None:
             sharing = self.sharing.of(jobs)
+        if node_types is None:
+            node_types = self.node_types
+        if shape_rule is None:
+            shape_rule = self.shape_rule
         standing = Standing.of(gpus_per_node, jobs_of_part, sharing)
         if free is not None:
             standing = standing._replace(free=free)
@@ -393,9 +399,9 @@ class ClusterView:
             nodes=None,
             health=self.health.of(nodes),
             hosts=self.hosts[: len(gpus_per_node)],
-            node_types=self.node_types if node_types is None else node_types,
+            node_types=node_types,
             sharing=sharing,
-            shape_rule=self.shape_rule if shape_rule is None else shape_rule,
+            shape_rule=shape_rule,
             partition_groups=(),
             standing=standing,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from polluxsim.common.errors import short
 from polluxsim.policies.guest.faults import RefusedProgramError
@@ -45,6 +45,9 @@ HIDDEN_MODULES = frozenset({
 FILES = frozenset({"fromfile", "genfromtxt", "loadtxt", "memmap", "save", "savetxt", "savez", "tofile"})
 """Functions of NumPy that read or write files."""
 
+OF_TUPLES = frozenset({"_asdict", "_fields", "_replace"})
+"""Private names of named tuples that a program may use."""
+
 ORACLE = "oracle"  # attribute of a job with its true duration
 
 TRUTH = "no scheduler of a real cluster knows the true duration of a job"
@@ -71,6 +74,7 @@ def check_source(text: str) -> None:
 
 def _problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield the line and the sentence of each problem."""
+    own = OF_TUPLES | set(_own_names(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -79,7 +83,7 @@ def _problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             yield from _problems_of_names(node)
         elif isinstance(node, ast.Attribute):
-            problem = _problem_of_attribute(node)
+            problem = _problem_of_attribute(node, own)
             if problem:
                 yield node.lineno, problem
         elif isinstance(node, ast.Name) and (node.id in NAMES or _is_closed_dunder(node.id)):
@@ -98,16 +102,32 @@ def _problems_of_names(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
             yield node.lineno, _no_module(f"{module}.{alias.name}")
 
 
-def _problem_of_attribute(node: ast.Attribute) -> str:
-    """Return the sentence of a problem with an attribute, or an empty text."""
+def _own_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a program gives to functions, variables, and attributes of its own objects."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_own(node):
+            yield node.attr
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    """Return whether an attribute is one of the object or class of a method."""
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def _problem_of_attribute(node: ast.Attribute, own: Container[str]) -> str:
+    """Return the sentence of a problem with an attribute, or an empty text. `own` are names of the program."""
     name = node.attr
     if name == ORACLE:
         return f"job.{ORACLE} is not open to programs: {TRUTH}"
     if _is_closed_dunder(name):
         return f"the attribute {name} is not open to programs"
-    is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    if name.startswith("_") and not name.startswith("__") and not is_own:
-        return f"the private attribute {name} is not open to programs; only those of self are"
+    is_dunder = name.startswith("__") and name.endswith("__")
+    if name.startswith("_") and not is_dunder and name not in own and not _is_own(node):
+        return f"the private attribute {name} is not open to programs; only those of the program itself are"
     if name in HIDDEN_MODULES:
         return f"the module {name} is not open to programs"
     if name in FILES:

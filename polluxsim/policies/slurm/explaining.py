@@ -51,10 +51,7 @@ def reasons(
     """
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
-    positions = {job.name: number for number, job in enumerate(passes.queue, start=1)}
-    priorities = {job.name: job.priority for job in passes.queue}
-    # With tiers of partitions, the queue goes by tier first.
-    is_by_priority = all(one.priority >= other.priority for one, other in pairwise(passes.queue))
+    places = _places_in(passes.queue)
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     held = held_after(view, [waiting[name] for name in started])
@@ -65,10 +62,7 @@ def reasons(
             by_job[name] = Reason(RUNS_ON, {})
             continue
         numbers: dict[str, float] = {"gpus_needed": waiting[name].num_replicas}
-        if name in positions:
-            numbers["position"] = positions[name]
-            if is_by_priority:
-                numbers["queue_priority"] = priorities[name]
+        numbers |= places.get(name, {})
         if name in started:
             by_job[name] = Reason(STARTED_IN_ORDER if name in by_main else STARTED_BY_BACKFILL, numbers)
             continue
@@ -83,7 +77,7 @@ def reasons(
             numbers["planned_start"] = plans[name]
         if next_run < inf:
             numbers["next_run"] = next_run
-        if positions.get(name, inf) > passes.num_considered:
+        if numbers.get("position", inf) > passes.num_considered:
             numbers["gpus_left"] = gpus_left
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:
@@ -91,3 +85,18 @@ def reasons(
         else:
             by_job[name] = Reason(PRIORITY, numbers, (first,))
     return by_job
+
+
+def _places_in(queue: Sequence[PendingJob]) -> dict[JobId, dict[str, float]]:
+    """Return the numbers of a reason that state the place of each job in the queue."""
+    # With tiers of partitions, the queue goes by tier first, and the priority does not state the order.
+    is_by_priority = all(one.priority >= other.priority for one, other in pairwise(queue))
+    places: dict[JobId, dict[str, float]] = {}
+    for number, job in enumerate(queue, start=1):
+        # A job that names several partitions is in the queue several times. Its first place counts.
+        if job.name in places:
+            continue
+        places[job.name] = {"position": number}
+        if is_by_priority:
+            places[job.name]["queue_priority"] = job.priority
+    return places

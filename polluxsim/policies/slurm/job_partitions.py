@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from polluxsim.hardware.clusters import partitions_of_queue
 from polluxsim.policies.slurm.values import PendingJob
-
-SEPARATOR = ","
 
 
 def in_each_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
@@ -24,18 +23,10 @@ def in_each_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
     """
     entries: list[PendingJob] = []
     for job in jobs:
-        if SEPARATOR not in job.partition:
+        names = partitions_of_queue(job.partition)
+        if len(names) == 1:
             entries.append(job)
             continue
-        for partition in partitions_of(job.partition):
+        for partition in names:
             entries.append(job._replace(partition=partition))
     return entries
-
-
-def partitions_of(text: str) -> list[str]:
-    """Return the partitions that a job names.
-
-    >>> partitions_of("left,right")
-    ['left', 'right']
-    """
-    return text.split(SEPARATOR)

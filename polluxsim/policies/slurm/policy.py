@@ -11,15 +11,14 @@ import numpy as np
 
 from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat
 from polluxsim.common.written import Name, takes_settings
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, partitions_of_queue
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
+from polluxsim.policies.contract.settings import check_names, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.explaining import Passes, reasons
-from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.multifactor import billing, fair_shares, with_priorities
 from polluxsim.policies.slurm.node_values import by_number, check_nodes
@@ -28,7 +27,7 @@ from polluxsim.policies.slurm.priority import in_order
 from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, PriorityParameters
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
-from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start
+from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, whole_second
 from polluxsim.workloads.job import Job
@@ -85,7 +84,10 @@ class Slurm(PriorityParameters, Policy):
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
         check_nodes("policy.weight", self.weight, len(cluster.gpus_per_node))
-        check_owners("policy.priority_tier", self.priority_tier, jobs, "queue", "")
+        names = {name for job in jobs for name in partitions_of_queue(job.queue)} | set(cluster.partitions)
+        if names - {""}:
+            for setting in ("priority_tier", "priority_job_factor"):
+                check_names(f"policy.{setting}", getattr(self, setting), "queue", names | {""})
         sentences = overestimate_without_effect(self.overestimate, jobs)
         if self.priority_tier:
             sentences += unless_jobs_differ(jobs, "queue", "policy.priority_tier has no effect")
@@ -157,10 +159,11 @@ class Slurm(PriorityParameters, Policy):
         if not view.waiting or not (runs_main or runs_backfill):
             return Passes()
         state = self._jobs.state(view)
-        if self.priority_tier:
+        if self.priority_tier or view.partitions:
             partitions = {}
-            for name in {name for job in (*view.running, *view.waiting) for name in partitions_of(job.queue or "")}:
-                partitions[name] = Partition(state.up, self.priority_tier.get(name, 1))
+            for name in {name for job in (*view.running, *view.waiting) for name in partitions_of_queue(job.queue)}:
+                nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
+                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
             state = replace(state, partitions=partitions)
         state = replace(state, pending=self._in_order(state))
         queue = state.pending
@@ -190,7 +193,7 @@ class Slurm(PriorityParameters, Policy):
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""
         if self.priority_type == BASIC:
-            return in_order(state.pending, state.partitions) if self.priority_tier else state.pending
+            return in_order(state.pending, state.partitions) if state.partitions else state.pending
         period = 60 * self.priority_calc_period
         computed_at = state.now // period * period
         fair_share: dict[str, float] = {}

@@ -63,6 +63,7 @@ class JobsOfView:
     # Running jobs as they waited, and the times since which they run [s].
     _begun: dict[JobId, PendingJob] = field(default_factory=dict)
     _starts: dict[JobId, int] = field(default_factory=dict)
+    _partitions: dict[JobId, str] = field(default_factory=dict)  # in which running jobs started
     _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
 
     def take_note(self, view: ClusterView) -> None:
@@ -72,6 +73,7 @@ class JobsOfView:
             self._ends.pop(job_id, None)
             self._starts.pop(job_id, None)
             self._begun.pop(job_id, None)
+            self._partitions.pop(job_id, None)
             self._pending.pop(job_id, None)
             self._requeued_until.pop(job_id, None)
         for job in view.running if changes.altered else changes.arrived:
@@ -86,6 +88,7 @@ class JobsOfView:
         self._ends[name] = now + start.job.limit
         self._starts[name] = now
         self._begun[name] = self._pending.pop(name)
+        self._partitions[name] = start.job.partition
         return tuple((held.node, held.gpus) for held in sorted(start.held))
 
     def requeue(self, name: JobId, now: int) -> None:
@@ -119,7 +122,8 @@ class JobsOfView:
                 held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
             runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
             start = self._starts.get(job.job_id, 0)
-            running.append(runs._replace(start=start, partition=job.queue or "", qos=job.qos or ""))
+            partition = self._partitions.get(job.job_id, job.queue or "")
+            running.append(runs._replace(start=start, partition=partition, qos=job.qos or ""))
         now = whole_second(view.time)
         pending = []
         for job in view.waiting:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among
+from polluxsim.hardware.clusters import partitions_of_queue
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Allocates
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -52,8 +53,9 @@ class ByPartition(DisjointParts):
 
     def placed(self, view: ClusterView, new: Sequence[JobView]) -> Mapping[JobId, str]:
         """Return the part of each new job."""
-        # The engine has refused jobs whose queue is no partition.
-        return {job.job_id: self._part_of_queue[job.queue or ""] for job in new}
+        # The engine has refused jobs whose queue names no partition.
+        # The engine has refused jobs whose partitions have no common nodes.
+        return {job.job_id: self._part_of_queue[partitions_of_queue(job.queue)[0]] for job in new}
 
 
 class ByQueue(DisjointParts):

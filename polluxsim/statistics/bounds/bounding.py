@@ -23,7 +23,9 @@ from polluxsim.statistics.bounds.problem import Problem
 from polluxsim.statistics.bounds.programme import programme_prices, programme_value
 from polluxsim.statistics.bounds.slots import Slots, slots_of
 
-MEAN, MAKESPAN, DEADLINES = "avg_jct", "makespan", "deadlines_met"
+MEAN = "avg_jct"
+MAKESPAN = "makespan"
+DEADLINES = "deadlines_met"
 PERCENTILES = {"p50_jct": 50.0, "p99_jct": 99.0}
 METRICS = (MEAN, *PERCENTILES, MAKESPAN, DEADLINES)
 """Metrics with a bound. The number of deadlines met has an upper bound, and all others have lower bounds."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
+from polluxsim.hardware.clusters import partitions_of_queue
 from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.backfill import Plan, backfill
 from polluxsim.policies.slurm.consumption import Needs, Stated, needs
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
-from polluxsim.policies.slurm.job_partitions import partitions_of
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
@@ -218,7 +218,7 @@ class SlurmDecider:
         all_nodes = node_set(range(len(installation.nodes)))
         partitions = {}
         for job in jobs:
-            for name in partitions_of(job.partition):
+            for name in partitions_of_queue(job.partition):
                 nodes = installation.partitions.get(name, all_nodes)
                 partitions[name] = Partition(nodes, installation.tiers.get(name, 1))
         return partitions

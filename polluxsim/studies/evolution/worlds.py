@@ -36,7 +36,7 @@ SMALLEST_DIFFERENCE = 1.1  # ratio of the mean JCTs of the references without kn
 
 HORIZON = 4.0  # end of a world, as a multiple of the run of the initial program
 
-BOUND_TIME = 3.0  # time of the search for the bound of a world [s]
+BOUND_TIME = 6.0  # time of the search for the bound of a world [s]
 
 POLICY_SEED = 1  # seed of the generator that a program gets
 

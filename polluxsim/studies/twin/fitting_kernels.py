@@ -126,6 +126,19 @@ def fits_now(request: IntArray, allowed: IntArray, free: IntArray) -> bool:
 
 
 @helper
+def has_at_least(nodes: IntArray, count: int) -> bool:
+    """Return whether a set has a number of nodes."""
+    for word in range(len(nodes)):
+        rest = nodes[word]
+        while rest:
+            rest &= rest - 1  # without its lowest node
+            count -= 1
+            if count <= 0:
+                return True
+    return count <= 0
+
+
+@helper
 def meets(nodes: IntArray, others: IntArray) -> bool:
     """Return whether two sets have a common node."""
     for word in range(len(nodes)):
@@ -166,6 +179,8 @@ def expected_start(
     The rule is `policies.slurm.will_run.will_run`. `of_partition` are the allowed nodes, and `suitable` those of them
     with the GPU type and features. `by_end` are the running jobs by expected end, and `trial` is working memory.
     """
+    if not has_at_least(suitable, request[NODES]):
+        return -1
     if choose(request, suitable, free, weights, runs, chosen):
         return now
     num_fitting = 0

@@ -10,6 +10,20 @@ from polluxsim.studies.twin.fitting_kernels import IntArray
 
 
 @helper
+def first_after(times: IntArray, count: int, time: int) -> int:
+    """Return the first window that ends after a time."""
+    low = 0
+    high = count
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle, 1] > time:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@helper
 def look(times: IntArray, nodes: IntArray, count: int, start: int, limit: int, free: IntArray) -> int:
     """Write the nodes for a job in [start, start + limit] to `free`, and return the next attempt [s]; −1 for none.
 
@@ -20,15 +34,7 @@ def look(times: IntArray, nodes: IntArray, count: int, start: int, limit: int, f
         free[word] = 0
     is_first = True
     later = -1
-    low = 0
-    high = count
-    while low < high:
-        middle = (low + high) // 2
-        if times[middle, 1] > start:
-            high = middle
-        else:
-            low = middle + 1
-    for index in range(low, count):
+    for index in range(first_after(times, count, start), count):
         is_behind = times[index, 0] > start + limit
         is_empty = not is_first
         if not is_behind:
@@ -55,11 +61,9 @@ def look(times: IntArray, nodes: IntArray, count: int, start: int, limit: int, f
 @helper
 def lacks(times: IntArray, nodes: IntArray, count: int, used: IntArray, begin: int, finish: int) -> bool:
     """Return whether a window of a plan in [begin, finish) lacks one of its nodes, as `Windows.lacks` does."""
-    for index in range(count):
+    for index in range(first_after(times, count, begin), count):
         if times[index, 0] >= finish:
             break
-        if times[index, 1] <= begin:
-            continue
         for word in range(len(used)):
             if used[word] & ~nodes[index, word]:
                 return True

@@ -183,7 +183,8 @@ class World:
         """Return the nodes of each kind of jobs and of each partition, as words."""
         kinds = [self.words(self.suitable(kind)) for kind in self._kinds]
         partitions = [self.words(self.of_partitions(names)) for names in self._partitions]
-        return np.array(kinds, np.int64), np.array(partitions, np.int64)
+        shape = (-1, self.num_words)
+        return np.array(kinds, np.int64).reshape(shape), np.array(partitions, np.int64).reshape(shape)
 
     @property
     def num_words(self) -> int:
