@@ -94,9 +94,13 @@ class TestRecord:
         [
             ('{"reservations": [{"name": "m", "nodes": "n1", "created": 1, "start": "x", "end": 9}]}', "start of {"),
             ('{"drains": [{"nodes": "n[1-", "start": 1}]}', "must be names of nodes, like n[1-2]"),
+            ('{"drains": [{"nodes": "n1", "start": NaN}]}', "must be a time [s]"),
+            ('{"drains": 5}', "drains is 5, must be a list of objects"),
+            ('{"reservations": ["m"]}', "reservations is ['m'], must be a list of objects"),
+            ('{"t0": Infinity}', "t0 is inf, must be a time [s]"),
         ],
     )
-    def test_a_wrong_reservation_or_drain_is_named(self, backfilled: Path, content: str, message: str) -> None:
+    def test_a_wrong_value_in_the_file_beside_it_is_named(self, backfilled: Path, content: str, message: str) -> None:
         backfilled.with_suffix(".json").write_text(content)
         with pytest.raises(InvalidInputError) as error:
             read_run(backfilled)
@@ -172,7 +176,8 @@ class TestAgreement:
         assert disagreement.time == 9
         assert (disagreement.recorded, disagreement.starts) == ({Started("short", (1,))}, frozenset())
         assert disagreement.jobs == ["short"]
-        assert "starts it; it asks for 2 GPUs for 60 s, and it has waited 0 s" in disagreement.of_record["short"]
+        fact = "starts it; it asks for 2 GPUs for 60 s, and it has waited 0 s, as number 2 of the queue"
+        assert disagreement.of_record["short"] == fact  # after `wide`
         assert "it or a job before it does not fit" in disagreement.of_policy["short"]
 
     def test_other_nodes_are_a_disagreement_unless_the_record_names_none(self) -> None:
@@ -223,6 +228,16 @@ class TestSources:
         assert first.start - first.submitted == 5  # from the time at which the job could start
         assert second.end > second.start
         assert source.notes == ["1 jobs are in a reservation, which is not implemented: 8"]
+
+    def test_running_jobs_end_after_each_recorded_time(self, tmp_path: Path) -> None:
+        row = "{0}|RUNNING|2026-03-02T00:00:20|2026-03-02T00:00:20|{1}|Unknown|60||1|gres/gpu=2|40|g2|\n"
+        path = tmp_path / "sacct.txt"
+        path.write_text(self.SACCT + row.format(9, "2026-03-02T00:02:30") + row.format(10, "2026-03-02T00:02:40"))
+        found = read_record(path).record
+        first, *running = found.jobs
+        assert first.end < running[-1].start
+        assert {job.end - running[-1].start for job in running} == {1}
+        assert found.gpus_per_node == 5
 
     def test_without_node_names_only_jobs_are_compared(self, tmp_path: Path) -> None:
         path = tmp_path / "sacct.txt"

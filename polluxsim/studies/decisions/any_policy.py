@@ -47,13 +47,14 @@ class PolicyDecider:
 
     @property
     def judges_quiet(self) -> bool:
-        """Return whether the policy decides in every second."""
+        """Return True, because the policy is asked about each second in which something happens."""
         return True
 
     def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
-        """Return the jobs that start."""
+        """Return the jobs that the policy starts, each with its nodes."""
         if not moment.pending:
             return frozenset()
+        # Several orders of one second lead to the same moment, and each question is a whole run.
         if moment not in self._starts:
             run, decision = self._asked(moment)
             run.commit(decision)
@@ -66,7 +67,10 @@ class PolicyDecider:
         return self._starts[moment]
 
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
-        """Return why each pending job starts or waits, in words; times in them count from the moment."""
+        """Return why each pending job starts or waits, in words; empty for a policy without reasons.
+
+        Times in the reasons count from the moment.
+        """
         if not moment.pending:
             return {}
         _, decision = self._asked(moment)
@@ -84,28 +88,32 @@ class PolicyDecider:
         nodes_of = {start.job: start.nodes for start in moment.started}
         jobs = []
         for job in moment.running:
+            # An earlier pass may have put the job on other nodes than the record, if nodes are not compared.
             placement = tuple(zip(nodes_of.get(job.name, job.nodes), job.gpus_by_node, strict=True))
             jobs.append(_job(job, moment.second, placement))
         jobs += [_job(job, moment.second, ()) for job in moment.pending]
         workload = Workload(tuple(sorted(jobs, key=lambda job: job.submit_time)))
         run = Simulation(Scenario.under(policy, workload, {}, self._cluster, SETTINGS))
         view = run.advance()
+        # A run without a waiting job has no first round; the callers ask about none.
         if view is None:
             raise ValueError("no job waits")
         return run, decision_of(run.ask(policy, view))
 
 
 def _job(job: RecordedJob, now: int, placement: Placement) -> Job:
-    """Return a job of a record as one of a run that begins at a second."""
+    """Return a job of a record as one of a run that begins at a second, where it runs on the placement or waits."""
     waited = now - job.submitted
-    # Jobs of one second keep their order.
+    # A job of the past was submitted before 0 s. Jobs of one second keep their order.
     submit_time = -max(waited, JUST_BEFORE) + 1e-9 * job.position
     past = Past.pending()
+    # A run needs a duration above 0, and a recorded job may end in the second of its start.
     duration = float(max(job.end - job.start, 1))
     if placement:
         started = float(min(job.start - now, 0))
         submit_time = min(submit_time, started - JUST_BEFORE)
         past = Past.running(started, job.gpus, placement=placement)
+        # A job whose end the policy does not see yet still holds its GPUs at 0 s.
         duration = max(duration, 1 - started)
     rigid = Job.rigid(
         job.name,

@@ -1,4 +1,4 @@
-"""What a job of a record asked for beside GPUs, time limit, partition and type."""
+"""What a job of a record asked for, other than GPUs, time limit, partition and GPU type."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Asked(NamedTuple):
 
 
 def read_asked(row: Row) -> Asked:
-    """Return what the optional columns of a recorded run state.
+    """Return what the optional columns of a row state. Raise InvalidInputError if one is invalid.
 
-    These are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `begin` [s] and `held` (0 or 1), `after`
-    (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, `account`, `qos`, and
+    The columns are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `begin` [s] and `held` (0 or 1),
+    `after` (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, `account`, `qos`, and
     `first_submitted` [s] of a requeued job.
     """
     array, sign, most_at_once = _word(row, "array").partition("%")
@@ -56,16 +56,25 @@ def read_asked(row: Row) -> Asked:
 
 
 def in_seconds(asked: Asked, fraction: float) -> Asked:
-    """Return the request with whole seconds on a clock with another fraction [s]."""
-    begin = None if asked.begin is None else floor(asked.begin - fraction + ROUNDING)
-    first = None if asked.first_submitted is None else floor(asked.first_submitted - fraction)
-    return asked._replace(begin=begin, first_submitted=first)
+    """Return the request with whole seconds on a clock that is behind by a fraction [s]."""
+    begin = asked.begin
+    if begin is not None:
+        # --begin is a whole second of this clock, so only rounding separates it from one.
+        begin = floor(begin - fraction + ROUNDING)
+    first_submitted = asked.first_submitted
+    if first_submitted is not None:
+        first_submitted = floor(first_submitted - fraction)
+    return asked._replace(begin=begin, first_submitted=first_submitted)
 
 
 def _dependencies(row: Row) -> tuple[Dependency, ...]:
-    """Return the dependencies of a row, each on one job or on several ones with commas."""
+    """Return the dependencies of a row, each on one or several jobs. Raise InvalidInputError if one is invalid.
+
+    Semicolons separate the dependencies, and commas the jobs of one.
+    """
     dependencies = []
     for text in _word(row, "after").split(";"):
+        # A row without dependencies gives one empty text, and so does a semicolon at the end.
         if not text:
             continue
         kind, _, jobs = text.partition(":")
@@ -76,12 +85,15 @@ def _dependencies(row: Row) -> tuple[Dependency, ...]:
 
 
 def _word(row: Row, column: str) -> str:
+    """Return the text of a column; empty if the row has none."""
     return row.text(column) if row.has(column) else ""
 
 
 def _number(row: Row, column: str) -> int:
+    """Return the whole number of a column, 0 if the row has none. Raise InvalidInputError if it is invalid."""
     return row.integer(column, at_least=0) if row.has(column) else 0
 
 
 def _time(row: Row, column: str) -> float | None:
+    """Return the time of a column [s], None if the row has none. Raise InvalidInputError if it is invalid."""
     return row.number(column) if row.has(column) else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import floor, inf
+from math import floor, inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.values import NodeSet, Reservation, node_set
+from polluxsim.studies.decisions.asked import ROUNDING
 
 
 class RecordedReservation(NamedTuple):
@@ -42,6 +43,7 @@ class ChangesOfNodes(NamedTuple):
         present = []
         for reservation in self.reservations:
             if reservation.created <= second < reservation.end:
+                # A node on which no job ran has no number, and matters to no decision.
                 nodes = node_set(numbers[name] for name in reservation.nodes if name in numbers)
                 present.append(Reservation(reservation.name, nodes, reservation.start + zero, reservation.end + zero))
         return present
@@ -63,28 +65,48 @@ NO_CHANGES = ChangesOfNodes()
 def changes_in(path: Path, content: Mapping[str, Any], fraction: float) -> ChangesOfNodes:
     """Return the changes that the file beside a record states, in whole seconds of Slurm's clock.
 
-    Raise InvalidInputError if an entry is incomplete.
+    Raise InvalidInputError if an entry is incomplete or invalid.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    fraction
+        Fraction of a second by which Slurm's clock is behind that of the file [s].
     """
     reservations = []
-    for entry in content.get("reservations", ()):
-        times = [_second(path, entry, name, fraction) for name in ("created", "start", "end")]
-        reservations.append(RecordedReservation(str(entry.get("name", "")), _nodes(path, entry), *map(int, times)))
+    for entry in _entries(path, content, "reservations"):
+        created, start, end = (_second(path, entry, name, fraction) for name in ("created", "start", "end"))
+        name = str(entry.get("name", ""))
+        reservations.append(RecordedReservation(name, _nodes(path, entry), created, start, end))
     drains = []
-    for entry in content.get("drains", ()):
-        end = _second(path, entry, "end", fraction) if "end" in entry else inf
-        drains.append(Drain(_nodes(path, entry), int(_second(path, entry, "start", fraction)), end))
+    for entry in _entries(path, content, "drains"):
+        start = _second(path, entry, "start", fraction)
+        end_of_drain = _second(path, entry, "end", fraction) if "end" in entry else inf
+        drains.append(Drain(_nodes(path, entry), start, end_of_drain))
     return ChangesOfNodes(tuple(reservations), tuple(drains))
 
 
+def _entries(path: Path, content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a list of objects in the file. Raise InvalidInputError if it is none."""
+    entries = content.get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InvalidInputError(f"{path}: {name} is {short(entries)}, must be a list of objects")
+    return entries
+
+
 def _nodes(path: Path, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the nodes of an entry. Raise InvalidInputError if it names none."""
     names = expanded(str(entry.get("nodes", "")))
     if not names:
         raise InvalidInputError(f"{path}: nodes of {dict(entry)}, must be names of nodes, like n[1-2]")
     return tuple(names)
 
 
-def _second(path: Path, entry: Mapping[str, Any], name: str, fraction: float) -> float:
+def _second(path: Path, entry: Mapping[str, Any], name: str, fraction: float) -> int:
+    """Return a time of an entry in whole seconds. Raise InvalidInputError if it is none."""
     time = entry.get(name)
-    if not isinstance(time, int | float):
+    # JSON in Python may contain NaN and Infinity, which are in no second.
+    if not isinstance(time, int | float) or not isfinite(time):
         raise InvalidInputError(f"{path}: {name} of {dict(entry)}, must be a time [s]")
-    return floor(time - fraction + 0.01)
+    return floor(time - fraction + ROUNDING)

@@ -56,11 +56,13 @@ def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bo
         comparison = _comparison(log, policy, fit.record, fit.agreement, fit.values, notes)
         if not replays:
             return comparison
+        # Equal fits differ in t0 alone, and the decisions cannot tell them apart, but the starts of a replay can.
         if len(fit.equal) > 1:
             notes.append(f"replays: with the one of {len(fit.equal)} equal seconds of t0 that has the least errors")
         return replace(comparison, replay=best_replay(fit.record, fit.equal))
     if replays:
         raise InvalidConfigError("--replay needs --policy slurm; leave it out")
+    # Other policies know nothing of partitions, weights or tasks. A setting without an effect would mislead.
     of_cluster = {name: value for name, value in settings.items() if name in ("nodes", "gpus")}
     if len(of_cluster) < len(settings):
         name = next(name for name in settings if name not in of_cluster)
@@ -68,13 +70,15 @@ def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bo
     record, nodes, values = nodes_of(record, of_cluster)
     decider = PolicyDecider(named.make, [node.gpus for node in nodes])
     notes = [*source.notes, "times in the reasons of the policy count from the decision"]
+    # The values after those of nodes and GPUs, like CPUs, are for Slurm only.
     return _comparison(log, policy, record, agreement(record, decider), values[:2], notes)
 
 
 def _stated(named: NamedPolicy) -> frozenset[str]:
-    """Return the parameters that a user states; all of them in an entry of the user's own."""
+    """Return the names of the parameters that a user states; all of them in an entry of the user's own."""
     if named.entry != SLURM:
         return frozenset(named.settings)
+    # The entry `slurm` has a default for each parameter, so only what the name adds to it is the user's.
     return frozenset(values_of(policy_text(named.name).settings))
 
 
@@ -83,6 +87,7 @@ def _settings_of(policy: Slurm, stated: frozenset[str]) -> dict[str, str]:
     settings = {}
     if "tasks" in stated:
         settings["tasks"] = policy.tasks
+    # Slurm has no tiers by default, so the user states those of the policy.
     if policy.priority_tier:
         settings["tiers"] = ",".join(f"{name}:{tier}" for name, tier in policy.priority_tier.items())
     if "priority_type" in stated:
@@ -95,11 +100,15 @@ def _settings_of(policy: Slurm, stated: frozenset[str]) -> dict[str, str]:
 def _comparison(
     log: Path, policy: str, record: Record, agreed: Agreement, values: Sequence[Value], notes: Sequence[str]
 ) -> Comparison:
+    """Return a comparison with a record; node names are empty if the record states no nodes, so that none is shown."""
     names = record.node_names if record.compares_nodes else ()
     return Comparison(log.name, policy, len(record.jobs), agreed, names, values, notes)
 
 
 def compared_to_run(run: Run, policy: str) -> Comparison:
-    """Return the comparison of a policy with the decisions of a run."""
+    """Return the comparison of a policy with the decisions of a run.
+
+    Raise InvalidConfigError if the policy is unknown, and InvalidInputError if the run is not reproduced.
+    """
     agreed = compared_with_run(run, named_policy(policy))
     return Comparison(run.name, policy, len(run.result.job_records), agreed, ())

@@ -41,8 +41,10 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """Return the share of the decisions that agree [1]."""
-        return self.agreeing_decisions / self.decisions if self.decisions else 1.0
+        """Return the share of the decisions that agree [1]; 1 without decisions."""
+        if not self.decisions:
+            return 1.0
+        return self.agreeing_decisions / self.decisions
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -51,17 +53,19 @@ class Agreement:
 
 
 def agreement(record: Record, decider: Decider, *, most_wrong: float = inf, tells_reasons: bool = True) -> Agreement:
-    """Return the agreement of a policy with a record.
+    """Return the agreement of a policy with a record, each second of which starts from the recorded state.
 
     Parameters
     ----------
     most_wrong
-        Number of disagreements after which the comparison ends, because another policy agrees better.
+        Largest number of disagreements about decisions; the comparison ends with the next one, because other policies
+        agree better.
     tells_reasons
         Whether disagreements have the nearest order and reasons, which takes longer.
     """
     result = Agreement()
     for second in seconds_of(record):
+        # No start in a second proves nothing if perhaps no scheduler ran in it.
         if not second.is_decision and not decider.judges_quiet:
             result.unjudged_quiet += 1
             continue
@@ -82,7 +86,7 @@ def agreement(record: Record, decider: Decider, *, most_wrong: float = inf, tell
 
 
 def _disagreement(second: Second, decider: Decider, tells_reasons: bool) -> Disagreement:
-    """Return the disagreement about a second."""
+    """Return the disagreement about a second, with the order of its events in which the policy is nearest."""
     if not tells_reasons:
         return Disagreement(second.second, second.started, frozenset(), {}, {})
     attempt = nearest(second, decider)
@@ -96,9 +100,9 @@ def _disagreement(second: Second, decider: Decider, tells_reasons: bool) -> Disa
 def _facts(job: RecordedJob, second: Second) -> str:
     """Return what the record states about a job that waits in a second."""
     waited = second.second - job.submitted
-    place = sum(other.submitted <= job.submitted for other in second.pending)
+    place = 1 + sum(other.position < job.position for other in (*second.pending, *second.submitted))
     request = f"it asks for {job.gpus} GPU{'s' * (job.gpus != 1)} for {length(job.limit)}"
-    wait = f"it has waited {length(waited)}, as number {max(place, 1)} of the queue"
+    wait = f"it has waited {length(waited)}, as number {place} of the queue"
     if job.start == second.second:
         return f"starts it; {request}, and {wait}"
     return f"starts it {length(job.start - second.second)} later; {request}, and {wait}"

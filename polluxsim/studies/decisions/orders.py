@@ -28,7 +28,7 @@ class Moment(NamedTuple):
 
 
 class Decider(Protocol):
-    """A policy that decides about a moment."""
+    """A policy that decides at a moment."""
 
     @property
     def schedulers(self) -> Sequence[str]:
@@ -39,10 +39,10 @@ class Decider(Protocol):
         """Return whether the policy decides in every second, so that a second without a start tells something."""
 
     def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
-        """Return the jobs that start."""
+        """Return the jobs that the policy starts, and those that it preempts for them."""
 
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
-        """Return why each pending job starts or waits, in words."""
+        """Return why each pending job starts or waits, in words; empty for a policy without reasons."""
 
 
 class Seen(NamedTuple):
@@ -55,7 +55,8 @@ class Seen(NamedTuple):
         """Return whether a pass sees all events that another one sees, and a further one."""
         if self == other or self.num_submitted < other.num_submitted:
             return False
-        return all(mine >= others for mine, others in zip(self.ends, other.ends, strict=True))
+        # The states of an end rise with what a scheduler knows of it.
+        return all(state >= earlier for state, earlier in zip(self.ends, other.ends, strict=True))
 
 
 class Attempt(NamedTuple):
@@ -69,6 +70,7 @@ class Attempt(NamedTuple):
 def views_of(second: Second) -> Iterator[Seen]:
     """Yield what a pass of a second may see, first all events, which is the most frequent case."""
     states: Iterable[tuple[int, ...]] = product((SEEN, UNSEEN, COMPLETING), repeat=len(second.ended))
+    # Three states of each end make 3^7 views of 7 ends, each of which asks the policy.
     if len(second.ended) > MOST_ENDS:
         states = ((state,) * len(second.ended) for state in (SEEN, UNSEEN, COMPLETING))
     for ends in states:
@@ -77,11 +79,16 @@ def views_of(second: Second) -> Iterator[Seen]:
 
 
 def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset()) -> Moment:
-    """Return what a pass sees after the starts of the first pass."""
+    """Return what a pass sees after the starts of the first pass, if there was one."""
     states = {job.name: state for job, state in zip(second.ended, seen.ends, strict=True)}
     present = [*second.pending, *second.submitted[: seen.num_submitted]]
     names = {start.job for start in first}
-    running = [job for job in second.running if states.get(job.name, UNSEEN) == UNSEEN and job.name not in names]
+    # A running job among the starts of the first pass was preempted by it.
+    running = []
+    for job in second.running:
+        is_over = states.get(job.name, UNSEEN) != UNSEEN
+        if not is_over and job.name not in names:
+            running.append(job)
     running += [job for job in present if job.name in names]
     completing = [job for job in second.ended if states[job.name] == COMPLETING]
     pending = [job for job in present if job.name not in names]
@@ -89,7 +96,11 @@ def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset(
 
 
 def attempts(second: Second, decider: Decider) -> Iterator[Attempt]:
-    """Yield the starts of a policy in each possible order of a second, with at most two passes."""
+    """Yield the starts of a policy in each possible order of a second, with one pass and then with two.
+
+    A third pass would multiply the orders once more.
+    """
+    # The values are None: a dict is a set that keeps the order, so that ties end the same way in each process.
     partial: dict[tuple[Seen, frozenset[Started]], None] = {}
     for seen in views_of(second):
         moment = moment_of(second, seen)
@@ -121,5 +132,5 @@ def agrees(second: Second, decider: Decider) -> bool:
 
 
 def nearest(second: Second, decider: Decider) -> Attempt:
-    """Return the order whose starts differ least from the recorded ones."""
+    """Return the order whose starts differ least from the recorded ones; the first one on ties."""
     return min(attempts(second, decider), key=lambda attempt: len(second.differing(attempt.starts)))

@@ -27,21 +27,25 @@ def compared_with_run(run: Run, named: NamedPolicy) -> Agreement:
     """Return how many decisions of a run a policy would have made.
 
     The policy sees each view that the policy of the run saw. It is asked at the same rounds, so it makes no decision at
-    other ones. After a disagreement, a new policy sees the jobs as they are.
+    other ones. After a disagreement, a new policy sees the jobs as they are. Decisions before the last fork of a run
+    are not compared.
 
-    Raise InvalidInputError if the run is not reproduced. Decisions before the last fork of a run are not compared.
+    Raise InvalidInputError if the run is not reproduced.
     """
+    # Another policy may have decided before the last fork.
     edits = spec_of(run).edits
     start = edits[-1].time if edits else run.result.start_time
     simulation, recorded_policy = RunMoment(run, max(start, 0.0)).copied()
     comparison = _Comparison(simulation, named)
     view = simulation.view or simulation.advance()
     while view is not None:
+        # Both policies draw the same random numbers, so that a policy agrees with itself.
         random_state = deepcopy(simulation.rng)
         recorded = decision_of(simulation.ask(recorded_policy, view))
         comparison.compare(view, recorded, random_state)
         simulation.commit(recorded)
         view = simulation.advance()
+    # A changed policy or engine would be compared with decisions that the run never made.
     if list(simulation.result().allocation_records) != list(run.result.allocation_records):
         raise InvalidInputError(
             f"{run.name}: simulated again, it is another run, because files, polluxsim or its libraries have changed "
@@ -61,10 +65,11 @@ class _Comparison:
         self.agreement = Agreement()
 
     def _new_policy(self) -> Policy:
+        """Return a policy for the cluster of the run that remembers nothing."""
         return for_cluster(self._named.make(), self._cluster)
 
     def compare(self, view: ClusterView, recorded: Decision, rng: object) -> None:
-        """Compare the starts of the policy with those of a recorded decision."""
+        """Compare the starts of the policy with those of a recorded decision, and note whether they agree."""
         seen = view
         if self._is_new:
             # All jobs arrive for a policy that has seen nothing, as after a fork.
@@ -81,6 +86,7 @@ class _Comparison:
         if recorded_starts:
             agreement.decisions += 1
             agreement.agreeing_decisions += agrees
+        # A round in which nothing changes is like the one before it, so agreement about it proves little.
         elif view.changes.arrived or view.changes.ended:
             agreement.quiet += 1
             agreement.agreeing_quiet += agrees
@@ -91,12 +97,13 @@ class _Comparison:
         )
         wrong = agreement.disagreements if recorded_starts else agreement.wrong_quiet
         wrong.append(disagreement)
+        # The policy remembers starts that did not happen.
         self._policy = self._new_policy()
         self._is_new = True
 
 
 def starts_of(view: ClusterView, decision: Decision) -> frozenset[Started]:
-    """Return the waiting jobs that get GPUs, with their nodes."""
+    """Return the waiting jobs that get GPUs by a decision, with their nodes."""
     starts = set()
     for job in view.waiting:
         placement = _placement(decision, job.job_id)
@@ -106,8 +113,9 @@ def starts_of(view: ClusterView, decision: Decision) -> frozenset[Started]:
 
 
 def _placement(decision: Decision, job_id: str) -> Placement:
-    """Return the GPUs that a waiting job gets by a decision; () for none."""
+    """Return the GPUs that a waiting job gets by a decision, and one for each node of shared GPUs; () for none."""
     allocation: Allocation = decision.allocation
+    # Only the nodes of a start are compared, so the number of shared GPUs does not matter.
     if job_id in decision.shared:
         return tuple((node, 1) for node in dict.fromkeys(node for node, _ in decision.shared[job_id]))
     return allocation.get(job_id, ())
@@ -120,7 +128,7 @@ def _recorded(view: ClusterView, starts: frozenset[Started]) -> Mapping[str, str
 
 
 def _reasons(decision: Decision, view: ClusterView) -> Mapping[str, str]:
-    """Return the reasons of a policy for its decision about waiting jobs, in words."""
+    """Return the reasons of a policy for its decision about waiting jobs, in words; empty if it gives none."""
     if decision.explain is None:
         return {}
     names = [job.job_id for job in view.waiting]

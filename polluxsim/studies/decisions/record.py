@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading
-from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.tables import Row, read_number, read_rows
 from polluxsim.hardware.node_shapes import evenly
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
@@ -21,7 +21,7 @@ from polluxsim.studies.decisions.asked import ROUNDING, Asked, in_seconds, read_
 from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes, changes_in
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
-"""Columns of a recorded run that are needed. Times are seconds, and `limit` too."""
+"""Columns that a recorded run needs. Times are seconds, and `limit` too."""
 PREEMPTED = "PREEMPTED"  # state of a job that ended because another one preempted it
 
 
@@ -108,18 +108,25 @@ class RawJob(NamedTuple):
 def read_run(path: Path) -> Record:
     """Return the record of a CSV file with a row for each job, and the columns of `COLUMNS`.
 
-    The columns `user`, `partition` and `gpu_type`, and those of `asked`, are optional. A file of the same name that
-    ends in .json may state `t0`, the epoch time of second 0, `reservations` and `drains`.
+    The columns `user`, `partition`, `gpu_type` and `state`, and those of `asked`, are optional. A file of the same name
+    that ends in .json may state `t0`, the epoch time of second 0, `reservations` and `drains`.
+
+    Raise InvalidInputError if one of the files is invalid, or has no job.
     """
     jobs = [_raw_job(row) for row in read_rows(path, COLUMNS)]
-    beside = _beside(path)
-    zero = beside.get("t0")
-    record = record_of(path, jobs, float(zero) if isinstance(zero, int | float) else None)
-    return replace(record, changes=changes_in(path.with_suffix(".json"), beside, record.fraction))
+    json_path = path.with_suffix(".json")
+    content = _json_of(json_path)
+    zero = content.get("t0")
+    if zero is not None:
+        zero = read_number(zero)
+        if zero is None:
+            raise InvalidInputError(f"{json_path}: t0 is {content['t0']!r}, must be a time [s]")
+    record = record_of(path, jobs, zero)
+    return replace(record, changes=changes_in(json_path, content, record.fraction))
 
 
 def _raw_job(row: Row) -> RawJob:
-    """Return the job of a row."""
+    """Return the job of a row. Raise InvalidInputError if a value is invalid."""
     nodes = expanded(row.text("nodes"))
     if not nodes:
         raise row.error("nodes", "names of nodes, like n[1,3]")
@@ -145,25 +152,33 @@ def _word(row: Row, column: str) -> str:
     return row.text(column) if row.has(column) else ""
 
 
-def _beside(path: Path) -> Mapping[str, Any]:
-    """Return the content of the JSON file beside a recorded run; empty without such a file."""
-    beside = path.with_suffix(".json")
-    if not beside.is_file():
+def _json_of(path: Path) -> Mapping[str, Any]:
+    """Return the content of the JSON file of a recorded run; empty without such a file, or without an object in it.
+
+    Raise InvalidInputError if the file is not JSON.
+    """
+    if not path.is_file():
         return {}
-    with reading(beside):
-        text = beside.read_text(encoding="utf-8")
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise InvalidInputError(f"{beside}: not JSON ({error}); correct it, or state t0=SECONDS") from None
-    return content if isinstance(content, dict) else {}
+        raise InvalidInputError(f"{path}: not JSON ({error}); correct it, or state t0=SECONDS") from None
+    if not isinstance(content, dict):
+        return {}
+    return content
 
 
 def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> Record:
-    """Return the record of jobs, in the order of submission."""
+    """Return the record of jobs. Nodes are compared if a job states them; else the nodes of all jobs are assumed.
+
+    Raise InvalidInputError if there is no job, or two jobs have one name.
+    """
     if not jobs:
         raise InvalidInputError(f"{path}: no job ran; give a record of a cluster with jobs")
     names = set[str]()
+    # The first row of a file is its header.
     for row, job in enumerate(jobs, start=2):
         if job.name in names:
             raise bad_line(path, row, f"job {job.name} occurs twice; each job must have one row")
@@ -202,45 +217,52 @@ def record_of(path: Path, jobs: Sequence[RawJob], zero: float | None = None) -> 
 
 
 def with_assumed_nodes(jobs: Sequence[RawJob]) -> list[RawJob]:
-    """Return jobs with unknown nodes on the first nodes with room, in the order of their starts.
+    """Return jobs without nodes on the first nodes with room, in the order of their starts.
 
     A node has as many GPUs as the largest part of a job. There are as many nodes as this packing needs.
     """
     size = max(evenly(job.gpus, job.num_nodes)[0] for job in jobs)
     free: list[int] = []  # GPUs of each node
-    held: list[tuple[float, list[tuple[int, int]]]] = []  # a heap of ends, with nodes and GPUs
+    running: list[tuple[float, list[tuple[int, int]]]] = []  # a heap of ends, with nodes and GPUs
     placed: dict[str, tuple[str, ...]] = {}
     for job in sorted(jobs, key=lambda job: job.start):
-        while held and held[0][0] <= job.start:
-            for node, gpus in heappop(held)[1]:
+        # The GPUs of a job are free for a start in the second of its end.
+        while running and running[0][0] <= job.start:
+            _, parts_of_ended = heappop(running)
+            for node, gpus in parts_of_ended:
                 free[node] += gpus
         parts: list[tuple[int, int]] = []
         for gpus in evenly(job.gpus, job.num_nodes):
             used = {node for node, _ in parts}
-            fitting = [node for node, left in enumerate(free) if left >= gpus and node not in used]
+            fitting = [node for node, num_free in enumerate(free) if num_free >= gpus and node not in used]
             if not fitting:
+                # The cluster was at least as large as this.
                 free.append(size)
                 fitting = [len(free) - 1]
             free[fitting[0]] -= gpus
             parts.append((fitting[0], gpus))
-        heappush(held, (job.end, parts))
+        heappush(running, (job.end, parts))
         placed[job.name] = tuple(f"node{node}" for node, _ in parts)
     return [job._replace(nodes=placed[job.name]) for job in jobs]
 
 
 def common_fraction(times: Sequence[float]) -> float:
-    """Return the fraction of a second that all times have; 0 if they differ [s].
+    """Return the fraction of a second that all times have [s]; 0 if they differ.
 
     >>> common_fraction([3.25, 17.25]), common_fraction([3.25, 17.5])
     (0.25, 0.0)
     """
     fraction = times[0] % 1
-    differences = ((time - fraction + 0.5) % 1 - 0.5 for time in times)
-    return fraction if all(abs(difference) < ROUNDING for difference in differences) else 0.0
+    for time in times:
+        # Fractions are on a circle: 0.999 and 0.001 differ by 0.002.
+        difference = (time - fraction + 0.5) % 1 - 0.5
+        if abs(difference) >= ROUNDING:
+            return 0.0
+    return fraction
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts the names of nodes by their numbers.
+    """Return a key that sorts the names of nodes by the numbers in them, and otherwise as text.
 
     >>> sorted(["n10", "n9"], key=natural)
     ['n9', 'n10']
@@ -250,7 +272,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def largest_use(jobs: Iterable[RecordedJob]) -> int:
-    """Return the largest number of GPUs of one node that jobs hold at once."""
+    """Return the largest number of GPUs of one node that jobs hold at once, if each job splits evenly on its nodes."""
     changes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for job in jobs:
         for node, gpus in zip(job.nodes, job.gpus_by_node, strict=True):
@@ -266,7 +288,7 @@ def largest_use(jobs: Iterable[RecordedJob]) -> int:
 
 
 class Started(NamedTuple):
-    """A job that a policy, or a record, starts or preempts."""
+    """A job that starts, or is preempted, in a second: of a record, or of a policy."""
 
     job: str
     nodes: tuple[int, ...]  # numbers in rising order; empty if nodes are not compared, or the job is preempted
@@ -282,17 +304,17 @@ class Second:
     pending: tuple[RecordedJob, ...]  # jobs submitted before, and not started before
     submitted: tuple[RecordedJob, ...]  # in this second, in order
     ended: tuple[RecordedJob, ...]  # in this second; preempted jobs are among `started`
-    started: frozenset[Started]
+    started: frozenset[Started]  # the recorded starts, and the preempted jobs
     next_jobs: frozenset[str]  # names of the jobs that start one second later
     compares_nodes: bool = True
 
     @property
     def is_decision(self) -> bool:
-        """Return whether a job starts."""
+        """Return whether a job starts or is preempted."""
         return bool(self.started)
 
     def differing(self, starts: frozenset[Started]) -> set[str]:
-        """Return the names of the jobs about whose start a policy and the record differ."""
+        """Return the names of the jobs about which the starts of a policy and the recorded ones differ."""
         if self.compares_nodes:
             return {start.job for start in starts ^ self.started}
         return {start.job for start in starts} ^ {start.job for start in self.started}
@@ -301,11 +323,12 @@ class Second:
         """Return whether starts are some, but not all, of the recorded ones."""
         if not starts or len(starts) >= len(self.started):
             return False
+        # A wrong start would be among the differing ones, in addition to those that lack.
         return len(self.differing(starts)) == len(self.started) - len(starts)
 
 
 def seconds_of(record: Record) -> Iterator[Second]:
-    """Yield the seconds with an event or a start, in order."""
+    """Yield the seconds with a submission, a start or an end, in order."""
     starts: defaultdict[int, list[RecordedJob]] = defaultdict(list)
     ends: defaultdict[int, list[RecordedJob]] = defaultdict(list)
     submissions: defaultdict[int, list[RecordedJob]] = defaultdict(list)
@@ -318,12 +341,14 @@ def seconds_of(record: Record) -> Iterator[Second]:
     for second in sorted({*submissions, *starts, *ends}):
         started = {Started(job.name, job.nodes) for job in starts[second]}
         started |= {Started(job.name, (), is_preempted=True) for job in ends[second] if job.is_preempted}
+        # A preemption is a decision of the policy, and an end is an event that it sees.
+        ended = [job for job in ends[second] if job.name in running and not job.is_preempted]
         yield Second(
             second,
             tuple(running.values()),
             tuple(pending.values()),
             tuple(submissions[second]),
-            tuple(job for job in ends[second] if job.name in running and not job.is_preempted),
+            tuple(ended),
             frozenset(started),
             frozenset(job.name for job in starts.get(second + 1, ())),
             record.compares_nodes,
@@ -333,5 +358,6 @@ def seconds_of(record: Record) -> Iterator[Second]:
         for job in starts[second]:
             pending.pop(job.name, None)
             running[job.name] = job
+        # After the starts, because a job may end in the second of its start.
         for job in ends[second]:
             running.pop(job.name, None)

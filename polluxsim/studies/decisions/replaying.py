@@ -15,16 +15,17 @@ from polluxsim.studies.decisions.orders import Moment
 from polluxsim.studies.decisions.record import Record, RecordedJob, Started
 from polluxsim.studies.decisions.slurm import BACKFILL, MAIN, Installation, SlurmDecider, started
 
+# Errors add up along a simulation, so they are measured soon after a recorded state.
 AHEAD = 60  # largest time from a recorded state to a start whose error counts [s]
 EVERY = 120  # time between two recorded states from which the simulation begins [s]
-LONGEST = 3600  # longest simulation from a recorded state [s]
+LONGEST = 3600  # longest simulation from a recorded state; a job that does not start in it counts as starting then [s]
 
 
 class Replay(NamedTuple):
     """Two comparisons of simulated with recorded starts."""
 
     recorded_wait: float  # mean over all jobs [s]
-    simulated_wait: float  # mean over all jobs, in one simulation of the whole record [s]
+    simulated_wait: float  # mean over the jobs that start, in one simulation of the whole record [s]
     errors: Sequence[int]  # |simulated − recorded start| of the starts at most `AHEAD` after a recorded state [s]
 
     @property
@@ -43,7 +44,10 @@ def best_replay(record: Record, installations: Iterable[Installation]) -> Replay
 
 
 def replayed(record: Record, installation: Installation) -> Replay:
-    """Return how far simulations with true run times are from a record."""
+    """Return how far simulations with true run times are from a record.
+
+    One of them begins with the first submission, and the others from recorded states each `EVERY` seconds.
+    """
     first = min(job.submitted for job in record.jobs)
     starts = _Simulation(installation, first, (), record.jobs).run(inf)
     waits = [starts[job.name] - job.submitted for job in record.jobs if job.name in starts]
@@ -57,13 +61,18 @@ def replayed(record: Record, installation: Installation) -> Replay:
 
 def _errors_from(record: Record, installation: Installation, now: int) -> list[int]:
     """Return the errors of the starts soon after a recorded state."""
-    asked = [job for job in record.jobs if job.submitted <= now < job.start <= now + AHEAD]
-    if not asked:
+    # A job submitted later depends on more decisions than those that follow from this state.
+    starting = [job for job in record.jobs if job.submitted <= now < job.start <= now + AHEAD]
+    if not starting:
         return []
     running = [job for job in record.jobs if job.start <= now < job.end]
     coming = [job for job in record.jobs if job.start > now]
     starts = _Simulation(installation, now, running, coming).run(now + LONGEST)
-    return [abs(starts.get(job.name, now + LONGEST) - job.start) for job in asked]
+    errors = []
+    for job in starting:
+        simulated = starts.get(job.name, now + LONGEST)
+        errors.append(abs(simulated - job.start))
+    return errors
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class _Simulation:
         self._turns = Turns(installation.parameters)
         self._zero = installation.zero
         self._now = now
+        # In reverse, because the next job is taken from the end of the list.
         self._coming = sorted(coming, key=lambda job: (job.earliest, job.position), reverse=True)
         self._running = {job.name: _Placed(job, job.nodes) for job in running}
         self._pending: list[RecordedJob] = []
@@ -91,23 +101,27 @@ class _Simulation:
         for job in self._running.values():
             heappush(self._ends, (job.job.end, job.job.name))
         self._starts: dict[str, int] = {}
+        # Jobs may already wait, so the schedulers run at once.
         self._turns.note_change()
 
     def run(self, until: float) -> dict[str, int]:
-        """Return the start of each job that starts by a time [s]."""
+        """Return the start [s] of each job that starts by a time, by name."""
         while self._now <= until:
             self._take_events()
             self._schedule()
             next_time = self._next_time()
             if next_time == inf:
                 break
+            # A scheduler that is due at once had its turn in this second.
             self._now = int(max(next_time, self._now + 1))
         return self._starts
 
     def _take_events(self) -> None:
         """Take the ends and the submissions up to now."""
         while self._ends and self._ends[0][0] <= self._now:
-            self._running.pop(heappop(self._ends)[1], None)
+            _, name = heappop(self._ends)
+            # A preempted job keeps its end in the heap, but does not run any more.
+            self._running.pop(name, None)
             self._turns.note_change()
         while self._coming and self._coming[-1].earliest <= self._now:
             self._pending.append(self._coming.pop())
@@ -118,15 +132,17 @@ class _Simulation:
         epoch = float(self._now + self._zero)
         if self._turns.main_runs(epoch):
             depth = self._turns.depth(epoch)
-            whole = not depth or depth >= len(self._pending)
+            # Before the starts, which shorten the queue.
+            is_whole_queue = not depth or depth >= len(self._pending)
             self._start(MAIN, depth)
-            self._turns.note_main(epoch, is_whole_queue=whole)
+            self._turns.note_main(epoch, is_whole_queue=is_whole_queue)
         if self._turns.backfill_runs(epoch):
+            # Before the starts, which make the next cycle due.
             self._turns.note_backfill(epoch)
             self._start(BACKFILL)
 
     def _start(self, scheduler: str, depth: int = 0) -> None:
-        """Start the jobs that a scheduler starts."""
+        """Start the jobs that a scheduler starts now; the main scheduler considers `depth` jobs, 0 for all."""
         if not self._pending:
             return
         running = [placed.job for placed in self._running.values()]
@@ -135,11 +151,12 @@ class _Simulation:
         starts, _ = self._decider.decide(moment, scheduler, depth)
         by_name = {job.name: job for job in self._pending}
         for decided in starts:
-            # The record states a preempted job again, from its requeue on.
+            # The record states a preempted job again as another one, from its requeue on.
             for name in decided.preempts:
                 self._running.pop(name)
             start = started(decided)
             job = by_name[start.job]
+            # The recorded run time, but at least until the next second.
             end = self._now + max(job.end - job.start, 1)
             self._running[job.name] = _Placed(job._replace(start=self._now, end=end), start.nodes)
             heappush(self._ends, (end, job.name))
@@ -148,7 +165,7 @@ class _Simulation:
             self._turns.note_starts()
 
     def _next_time(self) -> float:
-        """Return the time of the next event, or run of a scheduler [s]."""
+        """Return the time of the next event, or run of a scheduler [s]; ∞ if nothing is left to happen."""
         times = [inf]
         if self._ends:
             times.append(self._ends[0][0])

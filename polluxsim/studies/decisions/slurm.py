@@ -72,6 +72,7 @@ class SlurmDecider:
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
+        # Several orders of a second lead to the same moment, and jobs ask for the same in all of them.
         self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
         self._requests: dict[str, Request] = {}
         self._conditions: dict[str, Conditions] = {}
@@ -88,12 +89,14 @@ class SlurmDecider:
         return not parameters.has_backfill or parameters.bf_interval == 1
 
     def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
-        """Return the jobs that start."""
+        """Return the jobs that a scheduler starts, and those that it preempts for them."""
         key = (moment, scheduler)
         if key not in self._starts:
             starts, _ = self.decide(moment, scheduler)
-            decided = [started(start) for start in starts]
-            decided += [Started(name, (), is_preempted=True) for start in starts for name in start.preempts]
+            decided = []
+            for start in starts:
+                decided.append(started(start))
+                decided += [Started(name, (), is_preempted=True) for name in start.preempts]
             self._starts[key] = frozenset(decided)
         return self._starts[key]
 
@@ -104,6 +107,7 @@ class SlurmDecider:
         reasons = {
             job.name: f"{name_of[scheduler]} finds no room for it now, and plans no start" for job in moment.pending
         }
+        # Later reasons replace earlier ones: a start says more than a plan, and a plan more than none.
         if scheduler == MAIN:
             for job in moment.pending:
                 reasons[job.name] = "the main scheduler does not start it, because it or a job before it does not fit"
@@ -115,13 +119,17 @@ class SlurmDecider:
         return reasons
 
     def decide(self, moment: Moment, scheduler: str, depth: int = 0) -> tuple[list[Start], list[Plan]]:
-        """Return the starts and the plans. The main scheduler considers `depth` jobs; 0 for the whole queue."""
+        """Return the starts of a scheduler, and the plans of the backfill.
+
+        The main scheduler considers `depth` jobs; 0 for the whole queue.
+        """
         state = self._state_of(moment)
         parameters = self._installation.parameters
         starts: list[Start] = []
         plans: list[Plan] = []
         if scheduler in (MAIN, BOTH):
             starts += main_scheduler(state, parameters, depth)
+        # The backfill sees the starts of the main scheduler in the same second.
         if scheduler in (BACKFILL, BOTH):
             cycle = backfill(state.after(starts), parameters)
             starts += cycle.starts
@@ -135,6 +143,7 @@ class SlurmDecider:
         nodes_of = {start.job: start.nodes for start in moment.started}
         running = []
         for job in moment.running:
+            # An earlier pass may have put the job on other nodes than the record, if nodes are not compared.
             nodes = nodes_of.get(job.name, job.nodes)
             runs = RunningJob.on(job.name, self._held(job, nodes), job.start + job.limit + zero)
             running.append(runs._replace(start=job.start + zero, partition=job.partition, qos=job.asked.qos))
@@ -144,6 +153,7 @@ class SlurmDecider:
             priority = 0.0
             order = self._installation.order
             if order != SUBMISSION:
+                # Priorities are whole numbers in Slurm, so jobs of nearly equal size keep the order of submission.
                 size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
                 priority = float(int(SIZE_WEIGHT * size))
             pending.append(
@@ -176,7 +186,7 @@ class SlurmDecider:
         )
 
     def _limits(self, moment: Moment) -> Limits:
-        """Return the limits of accounts and QOS, and what running jobs hold of them."""
+        """Return the limits of accounts and QOS, with what running jobs hold of them."""
         parameters = self._installation.parameters
         if not (parameters.accounts or parameters.qos):
             return NO_LIMITS
@@ -186,23 +196,24 @@ class SlurmDecider:
         return limits
 
     def _owner(self, job: RecordedJob) -> Owner:
-        """Return whose a job is."""
+        """Return the user, account and QOS of a job; the account is that of the user if the record states none."""
         account = job.asked.account or self._installation.parameters.tree.of_user(job.user)
         return Owner(job.user, account, job.asked.qos)
 
     def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
-        """Return the pending jobs that are eligible."""
+        """Return the pending jobs that are eligible, in their order."""
         for job in moment.pending:
             if job.name not in self._conditions:
                 self._conditions[job.name] = conditions_of(job, self._installation.zero)
         states = dict.fromkeys((job.name for job in moment.pending), JobState.PENDING)
+        # A dependency is fulfilled only when the nodes of the other job have completed too.
         states |= dict.fromkeys((job.name for job in (*moment.running, *moment.completing)), JobState.RUNNING)
         running = [job.name for job in moment.running]
         now = moment.second + self._installation.zero
         return taking_part(pending, self._conditions, running, now, lambda name: states.get(name, JobState.COMPLETED))
 
     def _partitions(self, jobs: Sequence[RecordedJob]) -> dict[str, Partition]:
-        """Return the partitions of jobs by name; those whose nodes are not stated have all nodes."""
+        """Return the partitions of jobs by name, with all nodes and tier 1 if nothing is stated."""
         installation = self._installation
         all_nodes = node_set(range(len(installation.nodes)))
         partitions = {}
@@ -213,25 +224,28 @@ class SlurmDecider:
         return partitions
 
     def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
-        """Return what a job holds on nodes."""
+        """Return what a job holds on each of its nodes."""
         held = []
         for node, gpus in zip(nodes, job.gpus_by_node, strict=True):
             needed = self._needs(job, gpus)
             on_node = self._installation.nodes[node]
-            cpus = on_node.cpus if job.asked.exclusive else needed.cpus
+            cpus = needed.cpus
+            if job.asked.exclusive:
+                # No other job may use the rest of the node.
+                cpus = on_node.cpus
             memory = Part(1, gpus, cpus, needed.memory).memory_on(on_node)
             held.append(Held(node, gpus, cpus, memory))
         return tuple(held)
 
     def _needs(self, job: RecordedJob, gpus: int) -> Needs:
-        """Return the CPUs and memory that a job needs on a node."""
+        """Return the CPUs and memory that a job needs on a node on which it has GPUs."""
         installation = self._installation
         num_tasks = gpus if installation.tasks == GPU else 1
         stated = Stated(job.asked.cpus, job.asked.memory)
         return needs(gpus, num_tasks, stated, installation.parameters)
 
     def _request(self, job: RecordedJob) -> Request:
-        """Return what a job asks for, from what it got."""
+        """Return what a job asks for, as parts with equal numbers of GPUs on each node, from what it got."""
         if job.name not in self._requests:
             parts: dict[int, int] = {}
             for gpus in job.gpus_by_node:
@@ -256,11 +270,13 @@ def conditions_of(job: RecordedJob, zero: int) -> Conditions:
     """
     dependencies = []
     for dependency in job.asked.dependencies:
-        kind = "afterany" if dependency.kind in ("afterok", "afternotok") else dependency.kind
+        kind = dependency.kind
+        if kind in ("afterok", "afternotok"):
+            kind = "afterany"
         dependencies.append(Dependency(kind, dependency.jobs))
     return Conditions(job.earliest + zero, tuple(dependencies), job.asked.array, job.asked.most_at_once)
 
 
 def started(start: Start) -> Started:
-    """Return a start with its nodes in rising order."""
+    """Return a start of Slurm as one of a comparison, with its nodes in rising order."""
     return Started(start.job.name, tuple(sorted(held.node for held in start.held)))

@@ -37,9 +37,9 @@ class Source(NamedTuple):
 
 
 def read_record(path: Path) -> Source:
-    """Return the record of a file, whose format its content tells.
+    """Return the record of a file, or of a folder with the log of Philly. The format is that of the content.
 
-    Raise InvalidInputError if the file has none of the formats.
+    Raise InvalidInputError if the file has none of the formats, or a row is invalid.
     """
     if path.is_dir() and (path / PHILLY_FILE).is_file():
         path /= PHILLY_FILE
@@ -59,7 +59,7 @@ def read_record(path: Path) -> Source:
 
 
 def _header(path: Path) -> list[str]:
-    """Return the names of the columns of a text file; empty if it is none."""
+    """Return the names of the columns of a text file; empty if it cannot be read as text."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline().strip()
@@ -71,10 +71,14 @@ def _header(path: Path) -> list[str]:
 
 
 def _sacct(path: Path) -> Source:
-    """Return the record of an output of sacct. Its times are in an unknown zone, which is a multiple of 30 s."""
+    """Return the record of an output of sacct. Raise InvalidInputError if a row is invalid.
+
+    A job that still runs gets an end after all other ones. If a job has no nodes, none are compared.
+    """
     raw: list[RawJob] = []
     left_out = Counter[str]()
     special: dict[str, list[str]] = {}
+    # The zone of the times is unknown, but it is a multiple of 30 s, which is all that decisions depend on.
     for row in read_rows(path, SLURM.layout, UTC):
         if isinstance(row, BadRowError):
             raise row
@@ -91,43 +95,62 @@ def _sacct(path: Path) -> Source:
     notes = [f"{count} rows are left out: {reason}" for reason, count in left_out.items()]
     for what, names in special.items():
         notes.append(f"{len(names)} jobs {what}, which is not implemented: {', '.join(names[:5])}")
-    ended = [job for job in raw if job.end > job.start]
-    last = max((job.end for job in ended), default=0.0)
-    jobs = [job if job.end >= job.start else job._replace(end=last + 1) for job in raw]
-    if len({bool(job.nodes) for job in jobs}) > 1:
+    last = max((max(run.start, run.end) for run in raw), default=0.0)
+    jobs = []
+    for run in raw:
+        # `_of_sacct` marks a job that still runs.
+        end = last + 1 if run.end < run.start else run.end
+        jobs.append(run._replace(end=end))
+    if len({bool(run.nodes) for run in jobs}) > 1:
         notes.append("some jobs have no NodeList, so only jobs are compared, not nodes")
-        jobs = [job._replace(nodes=()) for job in jobs]
+        jobs = [run._replace(nodes=()) for run in jobs]
     record = record_of(path, _unique(jobs), 0.0)
     return Source(record, notes)
 
 
 def _of_sacct(row: LogRow, job: LogJob) -> RawJob | None:
-    """Return a job of sacct; None if it has a fraction of a GPU."""
+    """Return a job of sacct; None if it has a fraction of a GPU. The end of a job that still runs is before its start.
+
+    The duration of a job without a recorded one is 0 s.
+    """
+    # The policy gives whole GPUs only.
     if job.num_gpus % 1:
         return None
     values = dict(zip(SLURM.extras, job.extras, strict=True))
-    delay = values["queueing_delay"]
-    start = job.submitted + (float(delay) if isinstance(delay, int | float) else 0.0)
-    nodes = expanded(row.values.get("NodeList", "")) if row.has("NodeList") else []
-    limit = values["time_limit"]
-    priority = values["priority"]
+    start = job.submitted + (_number(values["queueing_delay"]) or 0.0)
+    end = start - 1
+    if row.has("End"):
+        end = start + (job.duration or 0.0)
+    nodes: Sequence[str] = ()
+    if row.has("NodeList"):
+        # Text that is no list of hosts, like `None assigned`, gives None.
+        nodes = expanded(row.values["NodeList"]) or ()
+    limit = _number(values["time_limit"])
+    num_nodes = _number(values["num_nodes"])
     return RawJob(
         name=job.job,
         submitted=job.submitted,
         start=start,
-        end=start + (job.duration or 0.0) if row.has("End") else start - 1,
+        end=end,
         gpus=int(job.num_gpus),
-        nodes=tuple(nodes or ()),
-        limit=int(limit) if isinstance(limit, int | float) else UNLIMITED,
+        nodes=tuple(nodes),
+        limit=UNLIMITED if limit is None else int(limit),
         user=job.user or "",
         partition=str(values["partition"] or ""),
-        priority=float(priority) if isinstance(priority, int | float) else None,
-        num_nodes=int(values["num_nodes"]) if isinstance(values["num_nodes"], int | float) else 1,
+        priority=_number(values["priority"]),
+        num_nodes=1 if num_nodes is None else int(num_nodes),
     )
 
 
+def _number(value: object) -> float | None:
+    """Return a value of a log that is a number; None if the log states none."""
+    if not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
 def _note_special(row: LogRow, job: LogJob, special: dict[str, list[str]]) -> None:
-    """Note a job that uses a part of Slurm that the policy does not have."""
+    """Note the name of a job that uses a part of Slurm that the policy does not have, under what it is."""
     if "+" in job.job:
         special.setdefault("are parts of a heterogeneous job", []).append(job.job)
     for column, what in NOT_IMPLEMENTED.items():
@@ -136,7 +159,7 @@ def _note_special(row: LogRow, job: LogJob, special: dict[str, list[str]]) -> No
 
 
 def _unique(jobs: Sequence[RawJob]) -> list[RawJob]:
-    """Return jobs with different names: a requeued job has several rows, each of which is a start."""
+    """Return jobs with different names: a requeued job has several rows, which become JOB, JOB#2 and so on."""
     counts = Counter[str]()
     renamed = []
     for job in jobs:
@@ -147,7 +170,10 @@ def _unique(jobs: Sequence[RawJob]) -> list[RawJob]:
 
 
 def _philly(path: Path) -> Source:
-    """Return the record of the log of Philly. Each attempt of a job is a start; jobs have no limits."""
+    """Return the record of the log of Philly. Each attempt of a job is a job of the record; none has a time limit.
+
+    Raise InvalidInputError if a row is invalid.
+    """
     jobs: list[RawJob] = []
     num_incomplete = 0
     for row in json_rows(path, None, UTC):
@@ -164,7 +190,10 @@ def _philly(path: Path) -> Source:
 
 
 def _attempts(row: JsonRow) -> Iterator[RawJob | None]:
-    """Yield each attempt of a job; None for one that is not complete."""
+    """Yield each attempt of a job; None for one that is not complete.
+
+    The first attempt was submitted with the job, and each later one at the end of the one before.
+    """
     submitted = row.time("submitted_time")
     for attempt in row.children("attempts"):
         start = attempt.time("start_time")
@@ -177,6 +206,7 @@ def _attempts(row: JsonRow) -> Iterator[RawJob | None]:
         if start is None or end is None or end < start or submitted is None or not gpus:
             yield None
             continue
+        # An attempt may name a server twice, and a file may show a start before the submission.
         nodes = tuple(dict.fromkeys(server.text("ip") for server in servers))
         yield RawJob(row.text("jobid"), min(submitted, start), start, end, gpus, nodes, UNLIMITED)
         submitted = end
