@@ -15,6 +15,7 @@ from polluxsim.policies.contract.use_limits import use_limits
 from polluxsim.policies.slurm.policy import Slurm
 from polluxsim.policies.slurm.reason_kinds import (
     ASSOCIATION_LIMIT,
+    BEGIN_TIME,
     PRIORITY,
     RESOURCES,
     STARTED_BY_BACKFILL,
@@ -343,6 +344,8 @@ class TestPreemption:
         assert (50.0, "a", ()) in records
         assert (150.0, "late", (0,)) in records
         assert (210.0, "a", (0,)) in records
+        reasons = {record.kind: dict(record.numbers) for record in result.reason_records if record.job == "a"}
+        assert reasons[BEGIN_TIME.name]["next_run"] == 171.0 + ZERO
         ends = {row.job: row.completion_time - ZERO for row in result.job_records}
         assert ends == {"urgent": 150.0, "b": 300.0, "late": 210.0, "a": 760.0}
 

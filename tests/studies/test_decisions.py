@@ -21,6 +21,7 @@ from polluxsim.policies.slurm.values import Node, Part, PendingJob
 from polluxsim.studies.decisions import record as record_module
 from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
+from polluxsim.studies.decisions.asked import Asked
 from polluxsim.studies.decisions.changes_of_nodes import ChangesOfNodes
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
@@ -308,6 +309,34 @@ class TestFit:
         assert max(shares[:2]) < 1.0
         values = {value.name: value for value in fitted(found, settings, Parameters(), frozenset()).values}
         assert (values["types"].value, values["types"].origin) == ("n2:h100", "inferred")
+
+    def test_features_limit_the_nodes_of_a_job(self) -> None:
+        """`a` would get the first node, which lacks a feature."""
+        asks = raw("a", 0, 0, 50, nodes=("n2",))._replace(asked=Asked(features=frozenset({"big", "fast"})))
+        found = record(asks, raw("b", 100, 100, 150))
+        for features, agreeing in (("n1:big,n2:big&fast", 2), ("n[1-2]:big&fast", 1)):
+            agreed = fitted(found, {"features": features}, Parameters(), frozenset()).agreement
+            assert agreed.agreeing_decisions == agreeing, features
+
+    def test_limits_of_a_qos_stop_jobs_of_a_record(self) -> None:
+        """`b` waits for the end of `a`, although a node is free."""
+        asked = Asked(qos="q")
+        jobs = [raw("a", 0, 0, 50)._replace(asked=asked), raw("b", 10, 50, 90)._replace(asked=asked)]
+        found = record(*jobs, raw("c", 20, 20, 90, nodes=("n2",)))
+        limited = Parameters(qos={"q": {"MaxJobsPU": 1}})
+        assert fitted(found, {}, limited, frozenset()).agreement.agreeing_decisions == 3
+        free = fitted(found, {}, Parameters(), frozenset()).agreement
+        assert free.agreeing_decisions < 3
+
+    def test_reasons_tell_who_does_not_take_part_and_who_is_stopped(self) -> None:
+        asked = Asked(qos="q")
+        jobs = [raw("a", 0, 0, 50)._replace(asked=asked), raw("b", 10, 60, 90)._replace(asked=asked)]
+        later = raw("c", 10, 30, 90, nodes=("n2",))._replace(asked=Asked(begin=40))
+        limited = Parameters(bf_interval=1, bf_resolution=1, qos={"q": {"MaxJobsPU": 1}})
+        agreed = agreement(record(*jobs, later), slurm(parameters=limited))
+        (wrong,) = [one for one in agreed.disagreements if one.time == 30]
+        assert "does not take part yet" in wrong.of_policy["c"]
+        assert "a limit of its account or QOS stops it" in wrong.of_policy["b"]
 
     @pytest.mark.parametrize(
         ("settings", "message"),

@@ -11,6 +11,7 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason
 from polluxsim.policies.slurm.reason_kinds import (
     ASSOCIATION_LIMIT,
+    BEGIN_TIME,
     NOT_LOOKED_AT,
     PRIORITY,
     RESOURCES,
@@ -38,7 +39,12 @@ class Passes(NamedTuple):
 
 
 def reasons(
-    view: ClusterView, passes: Passes, plans: Mapping[JobId, int], next_run: float, asked: Sequence[JobId]
+    view: ClusterView,
+    passes: Passes,
+    plans: Mapping[JobId, int],
+    begin_times: Mapping[JobId, int],
+    next_run: float,
+    asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
     """Return the reasons for the jobs in `asked`.
 
@@ -46,6 +52,8 @@ def reasons(
     ----------
     plans
         Starts that the last cycle of the backfill plans [s].
+    begin_times
+        Times from which preempted jobs may start again [s].
     next_run
         Time of the next run of a scheduler if nothing happens [s]; ∞ without one.
     """
@@ -70,13 +78,13 @@ def reasons(
         if stop is not None:
             by_job[name] = stop.reason(waiting[name])
             continue
+        if name in begin_times:
+            by_job[name] = Reason(BEGIN_TIME, {**numbers, "next_run": begin_times[name]})
+            continue
         if name in passes.stopped:
             by_job[name] = Reason(ASSOCIATION_LIMIT, {"gpus_needed": waiting[name].num_replicas})
             continue
-        if name in plans:
-            numbers["planned_start"] = plans[name]
-        if next_run < inf:
-            numbers["next_run"] = next_run
+        numbers |= _times(name, plans, next_run)
         if numbers.get("position", inf) > passes.num_considered:
             numbers["gpus_left"] = gpus_left
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
@@ -100,3 +108,13 @@ def _places_in(queue: Sequence[PendingJob]) -> dict[JobId, dict[str, float]]:
         if is_by_priority:
             places[job.name]["queue_priority"] = job.priority
     return places
+
+
+def _times(name: JobId, plans: Mapping[JobId, int], next_run: float) -> dict[str, float]:
+    """Return the plan of a job, and the time of the next run of a scheduler, as far as there are some."""
+    times: dict[str, float] = {}
+    if name in plans:
+        times["planned_start"] = plans[name]
+    if next_run < inf:
+        times["next_run"] = next_run
+    return times

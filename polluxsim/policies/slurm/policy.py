@@ -130,13 +130,14 @@ class Slurm(PriorityParameters, Policy):
             next_run = view.round_at(self._turns.next_run(view.time))
         next_requeued = view.round_at(self._jobs.next_requeued())
         plans = self._plans
+        begin_times = self._jobs.begin_times
         return Decision(
             placements,
             others_keep=True,
             hosts=self._grants(view, placements),
             valid_until=min(next_run, next_requeued),
             outdated_by=Change.JOBS_OR_NODES,
-            explain=lambda jobs: reasons(view, passes, plans, next_run, jobs),
+            explain=lambda jobs: reasons(view, passes, plans, begin_times, next_run, jobs),
         )
 
     def _grants(self, view: ClusterView, placements: Mapping[JobId, Placement]) -> dict[JobId, Host]:

@@ -84,3 +84,11 @@ ASSOCIATION_LIMIT = ReasonKind(
     "A limit of an account or a QOS stops the job, with reasons like QOSMaxJobsPerUserLimit in squeue.",
     excuses_waiting=stays_within_limits,
 )
+BEGIN_TIME = ReasonKind(
+    "slurm-begin-time",
+    "BeginTime: the job was preempted and requeued. It may start again at {next_run:clock}, and needs "
+    "{gpus_needed:GPU}.",
+    UNITS,
+    "A requeued job waits before it may start again, with the reason BeginTime in squeue.",
+    excuses_waiting=waits_for_slurm,
+)

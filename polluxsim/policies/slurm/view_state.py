@@ -102,6 +102,11 @@ class JobsOfView:
         """Return when a preempted job may start again [s]; ∞ if none waits for that."""
         return min(self._requeued_until.values(), default=inf)
 
+    @property
+    def begin_times(self) -> dict[JobId, int]:
+        """Return the times from which preempted jobs may start again [s]."""
+        return dict(self._requeued_until)
+
     def forget_requeued(self, now: int) -> bool:
         """Forget the preempted jobs that may start again now, and return whether there are some."""
         eligible = [name for name, time in self._requeued_until.items() if time <= now]

@@ -17,6 +17,7 @@ class Asked(NamedTuple):
     cpus: int = 0  # CPUs on each node; 0 if the job states none
     memory: int = 0  # memory on each node [MB]; 0 if the job states none
     exclusive: bool = False  # --exclusive
+    features: frozenset[str] = frozenset()  # --constraint with &: a node needs all of them
     begin: float | None = None  # --begin, or the release of a held job [s]
     is_held: bool = False  # whether the job was submitted with --hold
     dependencies: tuple[Dependency, ...] = ()
@@ -32,9 +33,9 @@ class Asked(NamedTuple):
 def read_asked(row: Row) -> Asked:
     """Return what the optional columns of a row state. Raise InvalidInputError if one is invalid.
 
-    The columns are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `begin` [s] and `held` (0 or 1),
-    `after` (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, `account`, `qos`, and
-    `first_submitted` [s] of a requeued job.
+    The columns are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `constraint` (A&B), `begin` [s] and
+    `held` (0 or 1), `after` (KIND:JOB, several with semicolons), `array` (NAME or NAME%N), `reservation`, `account`,
+    `qos`, and `first_submitted` [s] of a requeued job.
     """
     array, sign, most_at_once = _word(row, "array").partition("%")
     if sign and not most_at_once.isdecimal():
@@ -43,6 +44,7 @@ def read_asked(row: Row) -> Asked:
         cpus=_number(row, "cpus"),
         memory=_number(row, "memory"),
         exclusive=bool(_number(row, "exclusive")),
+        features=frozenset(filter(None, _word(row, "constraint").split("&"))),
         begin=_time(row, "begin"),
         is_held=bool(_number(row, "held")),
         dependencies=_dependencies(row),

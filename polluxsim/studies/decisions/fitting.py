@@ -25,6 +25,7 @@ SETTINGS = (
     "cpus",
     "memory",
     "types",
+    "features",
     "weights",
     "tiers",
     "partitions",
@@ -114,9 +115,11 @@ def nodes_of(record: Record, settings: Mapping[str, str]) -> tuple[Record, tuple
         values.append(Value("memory", f"{memory} MB on each node", "given"))
     types = _types(record, settings, values)
     weights = _weights(record, settings, values)
+    features = _features(record, settings, values)
     nodes = []
     for number, _ in enumerate(record.node_names):
-        nodes.append(Node(gpus, cpus, weights.get(number, 1), types.get(number, ""), memory=memory))
+        of_node = features.get(number, frozenset())
+        nodes.append(Node(gpus, cpus, weights.get(number, 1), types.get(number, ""), of_node, memory))
     return record, tuple(nodes), values
 
 
@@ -137,6 +140,15 @@ def _types(record: Record, settings: Mapping[str, str], values: list[Value]) -> 
         pairs = [f"{record.node_names[node]}:{gpu_type}" for node, gpu_type in sorted(types.items())]
         values.append(Value("types", ",".join(pairs), "inferred"))
     return types
+
+
+def _features(record: Record, settings: Mapping[str, str], values: list[Value]) -> dict[int, frozenset[str]]:
+    """Return the stated features of nodes by number."""
+    if "features" not in settings:
+        return {}
+    values.append(Value("features", settings["features"], "given"))
+    texts = _by_node("features", settings["features"], record, "n[1-2]:big&fast,n3:big")
+    return {node: frozenset(text.split("&")) for node, text in texts.items()}
 
 
 def _weights(record: Record, settings: Mapping[str, str], values: list[Value]) -> dict[int, int]:

@@ -103,6 +103,7 @@ class SlurmDecider:
     def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
         """Return why each pending job starts or waits, in words."""
         starts, plans = self.decide(moment, scheduler)
+        state = self._state_of(moment)
         name_of = {MAIN: "the main scheduler", BACKFILL: "the backfill", BOTH: "the main scheduler or the backfill"}
         reasons = {
             job.name: f"{name_of[scheduler]} finds no room for it now, and plans no start" for job in moment.pending
@@ -111,6 +112,13 @@ class SlurmDecider:
         if scheduler == MAIN:
             for job in moment.pending:
                 reasons[job.name] = "the main scheduler does not start it, because it or a job before it does not fit"
+        eligible = {job.name for job in state.pending}
+        for job in moment.pending:
+            if job.name not in eligible:
+                reasons[job.name] = "it does not take part yet: its begin time, a dependency or its array holds it back"
+        for waiting in state.pending:
+            if state.limits.stops(waiting):
+                reasons[waiting.name] = "a limit of its account or QOS stops it"
         for plan in plans:
             ahead = length(plan.start - moment.second - self._installation.zero)
             reasons[plan.job.name] = f"the backfill plans it in {ahead}, when its nodes are expected to be free"
@@ -258,6 +266,7 @@ class SlurmDecider:
                 tuple(of_job),
                 states_tasks=self._installation.tasks == GPU,
                 gpu_type=job.gpu_type,
+                features=job.asked.features,
                 exclusive=job.asked.exclusive,
             )
         return self._requests[job.name]
