@@ -17,7 +17,7 @@ from mutants import broken_text
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError, PolluxSimError
-from polluxsim.logs.live.jobs import StateJob
+from polluxsim.logs.live.jobs import UNLIMITED, StateJob
 from polluxsim.logs.live.nodes import StateNode
 from polluxsim.logs.live.queries import QUERIES, answers, collect, shell_lines
 from polluxsim.logs.live.state import SlurmState, read_state, state_of
@@ -98,6 +98,10 @@ class TestReading:
         old = state_of("x", texts(*jobs)).jobs
         assert state_of("x", texts(*(newer(values, lists=False) for values in jobs))).jobs == old
         assert state_of("x", texts(*(newer(values, lists=True) for values in jobs))).jobs == old
+        without_limit = {"set": True, "infinite": True, "number": 0}
+        unset = {"set": False, "infinite": False, "number": 4}
+        for limit in (without_limit, unset, None):
+            assert state_of("x", texts(job(1, time_limit=limit))).jobs[0].limit == UNLIMITED
         assert old[1].features == {"a100", "nvlink"}
         assert old[1].after == ("1",)
         assert (old[0].gpus, old[0].limit, old[0].nodes) == (4, 600, ("n1",))
@@ -279,6 +283,10 @@ class TestHistory:
         assert given_that_it_runs.min() > 300
         assert np.median(given_that_it_runs) == 800
         assert drawn(jobs, ask, elapsed=1005).max() <= 1035
+
+    def test_a_job_that_runs_longer_than_all_of_its_user_runs_as_those_of_other_users(self) -> None:
+        jobs = [past(f"a{i}", 0.1, "ann") for i in range(80)] + [past(f"b{i}", 0.8, "bob") for i in range(80)]
+        assert np.median(drawn(jobs, Ask(1, 4, 1, False, 1000, "ann", Kind()), elapsed=300)) == 800
 
     def test_jobs_after_the_state_are_ignored_and_counted(self) -> None:
         jobs = [past("a", 0.1), past("b", 0.5, submit=NOW - 200), past("c", 0.1, submit=NOW + 1)]
