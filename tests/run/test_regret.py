@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from math import fsum
+import json
+from copy import deepcopy
+from dataclasses import replace
+from math import fsum, inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Placement
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.policies.contract.view import ClusterView, Decision, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits, decision_of
 from polluxsim.policies.ordered.classic import Fifo, Srsf
 from polluxsim.records.regret import KINDS, Difference
 from polluxsim.records.storage import read_run
@@ -96,6 +99,16 @@ def test_a_decision_stands_for_one_round_only() -> None:
     assert first.jct_changes == pytest.approx({"long": -60.0, "short-0": 1200.0})
 
 
+def test_the_validity_of_the_other_decision_does_not_count() -> None:
+    """The other policy would keep its decision for ever, so that the long job never started."""
+
+    class Lasting(Srsf):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            return Decision({"short": ((0, 4),)}, valid_until=inf, outdated_by=Change(0))
+
+    assert regrets_of(start_with(LONG, SHORT), OtherPolicy("lasting", Lasting)).rounds[0].values == (900.0,)
+
+
 STRETCHY = Job.rigid("a", 0.0, 2, 600.0, speeds=((1, 0.5), (2, 1.0)))
 ARRIVING = Job.rigid("b", 100.0, 2, 600.0)
 
@@ -148,14 +161,15 @@ def test_policies_with_traits_that_the_run_lacks_are_refused(trait: str) -> None
         regrets_of(start, placing({}, traits=Traits(**{trait: True})))
 
 
-def test_the_generator_of_the_other_policy_depends_on_seed_and_round_only() -> None:
+def test_the_other_policy_is_new_and_its_generator_depends_on_seed_and_round_only() -> None:
     start = start_with(*(Job.rigid(f"job-{number}", 60.0 * number, 4, 600.0) for number in range(4)))
     draws: list[float] = []
+    told: list[bool] = []
 
     class Drawing(Fifo):
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
             draws.append(rng.random())
-            assert {job.job_id for job in view.changes.arrived} == {job.job_id for job in view.jobs}
+            told.append([job.job_id for job in view.changes.arrived] == [job.job_id for job in view.jobs])
             return super().allocate(view, rng)
 
     other = OtherPolicy("drawing", Drawing)
@@ -165,6 +179,7 @@ def test_the_generator_of_the_other_policy_depends_on_seed_and_round_only() -> N
     assert draws[-1] in draws[:num_rounds]
     regrets_of(start, other, RegretRequest(sample=1), seed=4)
     assert draws[-1] not in draws[:-1]
+    assert all(told)
 
 
 def test_takeovers_go_from_the_run_to_that_of_the_other_policy() -> None:
@@ -180,6 +195,25 @@ def test_takeovers_go_from_the_run_to_that_of_the_other_policy() -> None:
     assert own.total_jct != other.total_jct
 
 
+def test_a_policy_that_takes_over_is_told_of_all_active_jobs() -> None:
+    class Told(Fifo):
+        """Serves only jobs that it was told of."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: set[str] = set()
+
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            self.names.update(job.job_id for job in view.changes.arrived)
+            decision = decision_of(super().allocate(view, rng))
+            allocation = {job: gpus for job, gpus in decision.allocation.items() if job in self.names}
+            return replace(decision, allocation=allocation)
+
+    run, _ = start_with(LONG, SHORT)()
+    takeovers = Takeovers(lambda: (deepcopy(run), Told()), SRSF, course_of(Walk(deepcopy(run), Told())).outcomes)
+    assert [takeovers.takeover(number).total_jct for number in (0, 1)] == [2820, 1920]
+
+
 def test_several_seeds_repeat_both_futures() -> None:
     """Jobs fail at random, so that regrets differ; equal decisions have none."""
     jobs = [Job.rigid(f"job-{number}", 40.0 * number, 1 + number % 4, 900.0 - 90 * number) for number in range(7)]
@@ -193,6 +227,17 @@ def test_several_seeds_repeat_both_futures() -> None:
         assert len(regret.values) == 4
         assert regret.regret == pytest.approx(fsum(regret.jct_changes.values()))
         assert regret.differences or not any(regret.values)
+
+
+def test_both_futures_of_a_repetition_have_the_same_chance() -> None:
+    """The other policy starts a job on another node, which changes nothing."""
+    job = Job.rigid("a", 0.0, 2, 6000.0)
+    start = start_with(job, num_nodes=2, job_failures=JobFailures(3.0, 100))
+    whole = regrets_of(start, placing({"a": ((1, 2),)}), RegretRequest(seeds=5)).rounds[0]
+    assert whole.kinds == ("move",)
+    assert whole.values == (0.0,) * 5
+    # The repetitions do differ: with the job waiting, other times are lost.
+    assert len(set(regrets_of(start, placing({}), RegretRequest(seeds=5)).rounds[0].values)) > 1
 
 
 def test_a_request_spreads_its_rounds() -> None:
@@ -250,7 +295,14 @@ def test_a_folder_keeps_finished_rounds(tmp_path: Path) -> None:
     request = RegretRequest(sample=2)
     sampled = tuple(regrets.rounds[number] for number in request.numbers(regrets.num_rounds))
     assert regrets_of_run(run, "srsf", request).rounds == sampled
-    # Other seeds are another comparison.
+    # The rounds of a run with other settings, or under other code, are not used.
+    head, *lines = complete.decode().splitlines(keepends=True)
+    values = json.loads(head)
+    values["about"]["key"] = "of another run"
+    file.write_text(json.dumps(values) + "\n" + "".join(lines))
+    done.clear()
+    assert regrets_of_run(run, "srsf", RegretRequest(), lambda count, total: done.append(count)) == regrets
+    assert done[0] == 0
     assert {len(regret.values) for regret in regrets_of_run(run, "srsf", RegretRequest(seeds=2)).rounds} == {2}
     file.write_text("{}\n")
     with pytest.raises(InvalidInputError, match=r"regret-srsf.jsonl: damaged"):
