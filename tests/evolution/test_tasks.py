@@ -26,6 +26,7 @@ from polluxsim.cli.main import main
 from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.studies.evolution import files, searching, worlds
 from polluxsim.studies.evolution import task as tasks
+from polluxsim.studies.evolution.evaluating import RESULT_MODULES
 from polluxsim.studies.evolution.feedback import artifacts_of
 from polluxsim.studies.evolution.programs import INITIAL_PROGRAM, changed_program, random_program, trusted
 from polluxsim.studies.evolution.scoring import METRICS, score
@@ -124,7 +125,7 @@ class Result:
     artifacts: dict[str, str]
 
 
-@pytest.mark.parametrize("module", ["openevolve.evaluation_result", "skydiscover.evaluation.evaluation_result"])
+@pytest.mark.parametrize("module", RESULT_MODULES)
 def test_the_evaluator_answers_in_the_class_of_the_package_that_is_loaded(
     evaluator: ModuleType, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
@@ -141,6 +142,22 @@ def test_the_evaluator_answers_in_the_class_of_the_package_that_is_loaded(
     assert good.metrics["combined_score"] > 0
     assert good.metrics["stage"] == 1.0
     assert evaluator.evaluate(str(tmp_path / "nowhere.py")).metrics["combined_score"] == 0.0
+
+
+def test_a_result_is_of_the_classes_of_both_packages_if_both_are_loaded(
+    evaluator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass
+    class Other:
+        metrics: dict[str, float]
+        artifacts: dict[str, str]
+
+    for name, kind in zip(RESULT_MODULES, (Result, Other), strict=True):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(EvaluationResult=kind))  # type: ignore[arg-type]
+    result = evaluator.evaluate_stage1(str(tmp_path / "nowhere.py"))
+    assert isinstance(result, Result)
+    assert isinstance(result, Other)
+    assert result.metrics["combined_score"] == 0.0
 
 
 def test_both_stages_of_the_evaluator_follow_each_other(evaluator: ModuleType, folder: Path) -> None:

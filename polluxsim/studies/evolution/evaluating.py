@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,10 @@ def _score(folder: Path, program_path: str, stage: str) -> Score:
 
 
 def _result(metrics: Mapping[str, float], artifacts: Mapping[str, str]) -> Any:
-    """Return metrics and texts in the class of the package that is loaded."""
-    kind: Callable[..., Any] = EvaluationResult
-    for name in RESULT_MODULES:
-        module = sys.modules.get(name)
-        if module is not None:
-            kind = module.EvaluationResult
-            break
+    """Return metrics and texts in the class of the package that is loaded; if both are, in a class of both."""
+    modules = [sys.modules[name] for name in RESULT_MODULES if name in sys.modules]
+    kinds: list[Any] = [module.EvaluationResult for module in modules]
+    if not kinds:
+        kinds = [EvaluationResult]
+    kind = kinds[0] if len(kinds) == 1 else type("EvaluationResult", tuple(kinds), {})
     return kind(metrics=dict(metrics), artifacts=dict(artifacts))

@@ -56,6 +56,7 @@ def next_quantum(view):
 
 # Weights of the terms of a random key, among which each is drawn.
 SERVICE = (-1.0, 0.0, 0.5, 1.0, 1.0, 1.0, 2.0)  # of the service that a job has had
+EXPECTED = (0.0, 0.0, 0.5, 1.0, 1.0, 2.0)  # of the service that similar jobs would still need
 GPUS = (-1.0, 0.0, 0.0, 0.5, 1.0, 2.0)  # of the GPUs that it requests
 WAITED = (-1.0, -0.5, 0.0, 0.0, 0.5)  # of the time since its submission
 RUNNING = (0.0, 0.0, 0.2, 0.5, 1.0, 3.0)  # by how much a running job comes earlier
@@ -68,10 +69,12 @@ def random_program(rng: np.random.Generator) -> str:
     """Return the source of a random program, which orders jobs by a sum of logarithms."""
     values = {
         "service": float(rng.choice(SERVICE)),
+        "expected": float(rng.choice(EXPECTED)),
         "gpus": float(rng.choice(GPUS)),
         "waited": float(rng.choice(WAITED)),
         "running": float(rng.choice(RUNNING)),
         "service_scale": float(rng.choice(SCALES)),
+        "unknown_scale": float(rng.choice(SCALES)),
         "waited_scale": float(rng.choice(SCALES)),
         "interval": float(rng.choice(INTERVALS)),
     }
@@ -107,22 +110,44 @@ from polluxsim.policies.tools.gangs import gangs_by
 
 
 class {CLASS}:
-    """Jobs in ascending order of a sum of logarithms."""
+    """Jobs in ascending order of a sum of logarithms. Jobs of a queue with equal GPUs need similar services."""
 
-    traits = Traits(slices_time=True)  # jobs take turns on GPUs
+    traits = Traits(slices_time=True, remembers="the services of jobs that ended, by queue and GPUs")
+
+    def __init__(self):
+        self.jobs = {{}}
+        self.services = {{}}
 
     def allocate(self, view, rng):
         """Return a decision, which stands for an interval unless a job arrives or ends."""
+        self.learn(view)
 
         def key(job):
             service = math.log1p(job.attained_service / SERVICE_SCALE)
+            expected = math.log1p(self.service_left(job) / SERVICE_SCALE)
             waited = math.log1p((view.time - job.submit_time) / WAITED_SCALE)
-            value = SERVICE * service + GPUS * math.log(job.num_replicas) + WAITED * waited
+            value = SERVICE * service + EXPECTED * expected + GPUS * math.log(job.num_replicas) + WAITED * waited
             if job.placement:
                 value -= RUNNING
             return round(value, 6)
 
         return gangs_by(view, key, lambda job: {{}}, lasts_until=view.time + INTERVAL)
+
+    def learn(self, view):
+        """Remember the service of the last job that ended of each queue and number of GPUs."""
+        for name in view.changes.ended:
+            job = self.jobs.pop(name, None)
+            if job is not None and job.attained_service > 0:
+                self.services[job.queue, job.num_replicas] = job.attained_service
+        for job in view.changes.arrived:
+            self.jobs[job.job_id] = job
+
+    def service_left(self, job):
+        """Return the expected service until a job ends [GPU s]. A job that has had more needs as much again."""
+        total = self.services.get((job.queue, job.num_replicas), UNKNOWN_SCALE * job.num_replicas)
+        if job.attained_service < total:
+            return total - job.attained_service
+        return job.attained_service
 {END}
 '''
 

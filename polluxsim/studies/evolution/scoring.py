@@ -26,7 +26,7 @@ from polluxsim.studies.evolution.costly_rounds import MOST_DECISIONS, costly_rou
 from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, Task, combined
 from polluxsim.studies.evolution.worlds import World, mean_jct, run
 
-ROUNDS_TIME = 20.0  # longest time for the comparison of rounds [s]
+ROUNDS_TIME = 60.0  # longest time for the comparison of rounds [s]
 
 SUCCESS, ERROR, TIMEOUT = "success", "error", "timeout"
 

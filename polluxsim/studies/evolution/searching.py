@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from polluxsim.studies.evolution.worlds import INITIAL
 STREAM = 0xE703  # number of the random stream of a search
 
 FIRST = 40  # number of random programs that run in all stages, for the correlations
-PARENTS = 8  # number of best programs whose numbers are changed
-BATCH = 20  # number of programs that are drawn at once
-FINALISTS = 24  # number of programs that run in the full stage at the end
+PARENTS = 6  # number of best programs, by the full stage, whose numbers are changed
+BATCH = 20  # number of programs that are drawn at once, and run in the short stage
+BEST_OF_BATCH = 5  # number of them that go on to the full stage
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,27 @@ def search(task: Task, candidates: int, seed: int, progress: Progress, count: in
             scorer.score(sources[:num_first], stage)
         while len(sources) < candidates:
             progress(len(sources), candidates, "short stage")
-            best = sorted(sources, key=lambda source: -scores[SHORT][source])[:PARENTS]
+            parents = _best(scores[FULL], PARENTS)
             batch: list[str] = []
             while len(batch) < min(BATCH, candidates - len(sources)):
-                source = changed_program(best[int(rng.integers(len(best)))], rng)
+                source = changed_program(parents[int(rng.integers(len(parents)))], rng)
                 if source not in batch and source not in scores[SHORT]:
                     batch.append(source)
             scorer.score(batch, SHORT)
+            in_short = {source: scores[SHORT][source] for source in batch}
+            scorer.score(_best(in_short, BEST_OF_BATCH), FULL)
             sources += batch
-        finalists = sorted(sources, key=lambda source: -scores[SHORT][source])[:FINALISTS]
-        progress(candidates, candidates, "full stage")
-        scorer.score(finalists, FULL)
-        best_source = max(scores[FULL], key=lambda source: scores[FULL][source])
+        (best_source,) = _best(scores[FULL], 1)
         scorer.score([best_source], SHORT)
         scorer.score([best_source], HELD_OUT)
     of_best = {stage: scores[stage][best_source] for stage in scores}
     gains = {stage: value / task.score_of(INITIAL, stage) - 1 for stage, value in of_best.items()}
     return BestProgram(best_source, of_best, gains, _correlations(scores, sources[:num_first]), num_first)
+
+
+def _best(scores: Mapping[str, float], count: int) -> list[str]:
+    """Return the programs with the highest scores. Equal scores are in the order of the texts."""
+    return sorted(scores, key=lambda source: (-scores[source], source))[:count]
 
 
 class _Scorer:

@@ -74,7 +74,7 @@ class World:
         workload = self.workload()
         if names:
             workload = renamed(workload, f"{names} {self.seed}")
-        settings = EngineSettings(horizon=self.horizon or None)
+        settings = EngineSettings(horizon=self.horizon or None, reasons="none")  # no score needs reasons
         cluster = Cluster((GPUS_PER_NODE,) * self.nodes)
         return Scenario(workload, {}, cluster, settings, traits_of(policy), policy.label)
 
