@@ -181,7 +181,7 @@ def _is_a(value: object, kind: Any) -> bool:
 
 
 def _check_items(name: str, value: object, declared: Any) -> None:
-    """Check the values of a mapping, or the items of a list."""
+    """Raise InvalidConfigError if a value of a mapping, or an item of a list, is not what its type declares."""
     types = get_args(declared)
     if not types:
         return

@@ -45,7 +45,7 @@ def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, leas
 
 
 def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
-    """Return the choice with fewer examples or steps, so that the total is at most `most` [examples].
+    """Return the choice, with fewer steps or examples if its total is above `most` [examples].
 
     Each GPU keeps one example or more in each pass, so the total is larger if there are more GPUs than `most`.
     """
