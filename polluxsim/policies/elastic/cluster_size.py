@@ -18,7 +18,7 @@ Sources: the Kubernetes cluster autoscaler; Pollux (OSDI '21), §5.4.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf
@@ -32,6 +32,7 @@ from polluxsim.common.instants import slack, whole_number
 from polluxsim.common.values import OneOf, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.node_shapes import Shape, fits_empty
+from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy, PolicyAround, inner_policy, traits_of
 from polluxsim.policies.contract.view import (
     Change,
@@ -379,14 +380,29 @@ class FirstJobOnly(Policy):
         """Return the GPUs of the first job."""
         job = view.jobs[0]
         free = FreeGpus(view.gpus_per_node)
-        gpus = min(free.total, most_gpus(job))
+        gpus_up = free.total
+        gpus = min(gpus_up, most_gpus(job))
         can_run = gpus >= fewest_gpus(job)
         placement = free.pack_job(job, gpus) if can_run else None
-        reason = Reason(BEHIND_ONLY_JOB, {}, (job.job_id,))
-        return Decision(
-            {job.job_id: placement or ()},
-            explain=lambda asked: {name: reason for name in asked if name != job.job_id},
-        )
+        gpus_of_first = gpus if placement else 0
+        numbers = {
+            "gpus": float(gpus_of_first),
+            "gpus_up": float(gpus_up),
+            "gpus_free": float(gpus_up - gpus_of_first),
+            "fewest_gpus": float(fewest_gpus(job)),
+            "first_submitted": job.submit_time,
+        }
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            submitted = {other.job_id: other.submit_time for other in view.jobs}
+            reasons: dict[JobId, Reason] = {}
+            for name in asked:
+                if name != job.job_id:
+                    numbers_of_job = {**numbers, "submitted": submitted[name]}
+                    reasons[name] = Reason(BEHIND_ONLY_JOB, numbers_of_job, (job.job_id,))
+            return reasons
+
+        return Decision({job.job_id: placement or ()}, explain=explain)
 
 
 @dataclass(frozen=True)
@@ -472,4 +488,16 @@ class Autoscaler(Policy):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the GPUs for the first job, and the number of nodes to request."""
-        return self._scaled.allocate(view, rng)
+        decision = self._scaled.allocate(view, rng)
+        explain = decision.explain
+        if explain is None or decision.num_nodes is None:
+            return decision
+        num_nodes = decision.num_nodes
+
+        def explain_with_nodes(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            reasons: dict[JobId, Reason] = {}
+            for name, reason in explain(asked).items():
+                reasons[name] = reason._replace(numbers={**reason.numbers, "num_nodes": float(num_nodes)})
+            return reasons
+
+        return replace(decision, explain=explain_with_nodes)

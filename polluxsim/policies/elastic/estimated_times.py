@@ -430,4 +430,5 @@ def _reason_by_loss(candidate: Candidate, dealt: Dealt, num_gpus: int) -> Reason
             numbers["assumed"] = 1
     if dealt.winner is None:
         return Reason(LOSS_REDUCTION, numbers)
-    return Reason(LOSS_REDUCTION, {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
+    numbers |= {"winning_gain": dealt.winning_gain, "won_last": float(dealt.winner == job_id)}
+    return Reason(LOSS_REDUCTION, numbers, (dealt.winner,))

@@ -103,6 +103,7 @@ def _reasons_for_parts(
             "fair_share": view.num_gpus * job.num_replicas / demand,
             "num_gpus": view.num_gpus,
             "demand": demand,
+            "num_jobs": len(view.jobs),
         }
         if job.job_id in left_at_end:
             next_count = min(count for count in counts_of(job, view.num_gpus) if count > gpus)
@@ -193,8 +194,10 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
         return Reason(NO_GAIN, numbers)
     numbers["num_gpus"] = sum(dealt.counts.values())
     if dealt.winner is None:
+        numbers["other_holders"] = len(dealt.candidates) - 1
         return Reason(GAIN_TOO_SMALL, numbers)
-    return Reason(GAIN_TOO_SMALL, {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
+    numbers |= {"winning_gain": dealt.winning_gain, "won_last": float(dealt.winner == candidate.job.job_id)}
+    return Reason(GAIN_TOO_SMALL, numbers, (dealt.winner,))
 
 
 def true_step_time(job: JobView, replicas: int, node_size: int) -> float:
@@ -242,13 +245,14 @@ class Bid:
         self.gpus = self._next_counts.pop(0)
 
 
-class LastTurn(NamedTuple):
-    """The last turn in which a job got GPUs."""
+class WonTurn(NamedTuple):
+    """A turn in which a job got GPUs."""
 
     bid: Bid
     gpus: int  # that the job got
     left_before: int  # GPUs that were left at this turn
     time_before: float  # time to completion on the GPUs that the job had before this turn, ∞ without GPUs [s]
+    time_after: float  # time to completion on the GPUs that the job had after this turn [s]
 
     def compared_with(self, other: Bid) -> dict[str, float]:
         """Return the gains that decided between the job and another one, as numbers of a reason.
@@ -257,7 +261,7 @@ class LastTurn(NamedTuple):
         """
         if not other.gpus or other.cost == inf:
             return {}
-        time = self.bid.time_left
+        time = self.time_after
         # As in `goes_first`: the gain of the job that ends sooner is in speed, that of the other one in time.
         speed_gain = self.time_before / time - 1
         time_saved = 1 - time / self.time_before
@@ -306,7 +310,7 @@ class Afs(AtEvents):
         self._times.forget(view.changes)
         times_by_gpus = {job.job_id: self._times.on(job, counts_of(job, view.num_gpus)) for job in view.jobs}
         bids = {job_id: Bid(job_id, times) for job_id, times in times_by_gpus.items() if times}
-        last = _deal_by_bids(list(bids.values()), view.num_gpus)
+        turns = _deal_by_bids(list(bids.values()), view.num_gpus)
         counts = {job_id: bid.gpus for job_id, bid in bids.items()}
         gpus_left = view.num_gpus - sum(counts.values())
 
@@ -320,27 +324,48 @@ class Afs(AtEvents):
             }
             if bid.cost < inf:
                 numbers |= {"next_gpus": bid.cost, "next_time": bid.next_time}
-            if last is None or last.bid is bid:
+            lost = _lost_turn(turns, bid)
+            if lost is None:
                 return Reason(WON_AGAINST, numbers)
-            numbers |= {"winner_time": last.bid.time_left, "winner_gpus": last.gpus, "left_before": last.left_before}
-            if last.time_before < inf:
-                numbers["winner_before"] = last.time_before
-                numbers |= last.compared_with(bid)
-            return Reason(WON_AGAINST, numbers, (last.bid.job_id,))
+            numbers |= {
+                "winner_time": lost.time_after,
+                "winner_gpus": lost.gpus,
+                "left_before": lost.left_before,
+                "left_at_end": lost.left_before - lost.gpus,
+            }
+            if lost.time_before < inf:
+                numbers["winner_before"] = lost.time_before
+                numbers |= lost.compared_with(bid)
+            return Reason(WON_AGAINST, numbers, (lost.bid.job_id,))
 
         return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
 
-def _deal_by_bids(bids: list[Bid], gpus_left: int) -> LastTurn | None:
-    """Assign `gpus_left` GPUs while a GPU makes a job faster. Return the last turn, None if no job got GPUs.
+def _lost_turn(turns: Sequence[WonTurn], bid: Bid) -> WonTurn | None:
+    """Return the last turn at which enough GPUs were left for a job and another job took some.
+
+    If the job took the last of such turns itself, return the last turn of all; None if that is its own too.
+    """
+    for turn in reversed(turns):
+        if turn.bid is bid:
+            break
+        if turn.left_before >= bid.cost:
+            return turn
+    if not turns or turns[-1].bid is bid:
+        return None
+    return turns[-1]
+
+
+def _deal_by_bids(bids: list[Bid], gpus_left: int) -> list[WonTurn]:
+    """Assign `gpus_left` GPUs while a GPU makes a job faster. Return the turns in order.
 
     A job that a GPU does not make faster is removed from the list.
     """
-    last = None
+    turns: list[WonTurn] = []
     while True:
         contenders = [bid for bid in bids if bid.cost <= gpus_left]
         if not contenders:
-            return last
+            return turns
         best = contenders[0]
         for bid in contenders[1:]:
             if goes_first(bid, best):
@@ -350,9 +375,10 @@ def _deal_by_bids(bids: list[Bid], gpus_left: int) -> LastTurn | None:
             continue
         gpus = int(best.cost)
         time_before = best.time_left if best.gpus else inf
-        last = LastTurn(best, gpus, gpus_left, time_before)
+        left_before = gpus_left
         gpus_left -= gpus
         best.take()
+        turns.append(WonTurn(best, gpus, left_before, time_before, best.time_left))
 
 
 @dataclass
