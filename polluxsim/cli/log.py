@@ -261,6 +261,13 @@ def add_log_whatif(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_whatif)
 
 
+def _check_nodes(options: Namespace) -> None:
+    """Raise InvalidConfigError if --nodes lacks the existing number of nodes, which the log does not have."""
+    if options.nodes is not None and isinstance(options.nodes[0], MoreNodes):
+        more = int(options.nodes[0])
+        raise InvalidConfigError(f"--nodes is +{more}, must begin with the existing number of nodes, like 8,+{more}")
+
+
 def _whatif(options: Namespace) -> None:
     from polluxsim.cli.log_answers import sheet_of_sections, sheet_of_whatif, sheet_without_replay
     from polluxsim.look.sheets import Sheet, print_sheet
@@ -273,8 +280,7 @@ def _whatif(options: Namespace) -> None:
     if folder is not None and folder.suffix in PAGES:
         page = folder
         folder = None
-    failures = [ON_RATE if word == ON else word for word in options.failures]
-    options.failures = list(dict.fromkeys(failures))
+    options.failures = list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures))
     request = request_of(
         LogWhatIfRequest,
         options,
@@ -285,10 +291,7 @@ def _whatif(options: Namespace) -> None:
     )
     log = request.log
     sections = [LogSection(options.partition)]
-    if options.nodes is not None and isinstance(options.nodes[0], MoreNodes):
-        raise InvalidConfigError(
-            f"--nodes is +{int(options.nodes[0])}, must begin with the existing number of nodes, like 8,+4"
-        )
+    _check_nodes(options)
     if options.nodes is None:
         log = imported(request.log, request.place)
         sections = sections_of(options, log)
