@@ -270,6 +270,13 @@ def add_log_whatif(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_whatif)
 
 
+def _check_nodes(options: Namespace) -> None:
+    """Raise InvalidConfigError if --nodes lacks the existing number of nodes, which the log does not have."""
+    if options.nodes is not None and isinstance(options.nodes[0], MoreNodes):
+        more = int(options.nodes[0])
+        raise InvalidConfigError(f"--nodes is +{more}, must begin with the existing number of nodes, like 8,+{more}")
+
+
 def _whatif(options: Namespace) -> None:
     """Replay a log with changes, each partition by itself, and print the answer; perhaps also write pages."""
     from polluxsim.cli.log_answers import sheet_of_sections
@@ -295,10 +302,7 @@ def _whatif(options: Namespace) -> None:
     )
     log = request.log
     sections = [LogSection(options.partition)]
-    if options.nodes is not None and isinstance(options.nodes[0], MoreNodes):
-        raise InvalidConfigError(
-            f"--nodes is +{int(options.nodes[0])}, must begin with the existing number of nodes, like 8,+4"
-        )
+    _check_nodes(options)
     if options.nodes is None:
         # Imported once for all sections, of which each would import a raw log again.
         log = imported(request.log, request.place)
