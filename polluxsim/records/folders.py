@@ -79,7 +79,7 @@ def runs_in_table(table: Path) -> list[Path]:
     """
     if not table.is_file():
         raise InvalidInputError(f"{table}: there is no such file; name the table of a sweep, {SWEEP_FILE}")
-    with reading_parquet(table, "not the table of a sweep", remedy=f"; name the table of a sweep, {SWEEP_FILE}"):
+    with reading_parquet(table, "not a table of a sweep", remedy=f"; name the table of a sweep, {SWEEP_FILE}"):
         names = read_parquet(table, ["folder"])["folder"].to_pylist()
     folders = [table.parent / str(name) for name in names]
     missing = [folder for folder in folders if not (folder / RUN_FILE).is_file()]

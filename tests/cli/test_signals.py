@@ -111,6 +111,30 @@ def interrupted(arguments: Sequence[str], folder: Path, number: int, after: floa
     return running.returncode != 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_regret_continues(tmp_path: Path, number: int) -> None:
+    settings = ["policy=fifo", "workload=philly-like-rigid", "seed=1", "hydra.run.dir=run"]
+    subprocess.run(command(["run", *settings]), cwd=tmp_path, check=True, capture_output=True)
+    regret = command(["regret", "run", "srsf", "--csv"])
+    file = tmp_path / "run" / "regret-srsf.jsonl"
+    running = subprocess.Popen(regret, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while (not file.exists() or len(file.read_bytes().splitlines()) < 20) and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(number)
+    _, errors = running.communicate()
+    finished = [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    count = sum(line.startswith('{"differences"') for line in finished)
+    if number == signal.SIGINT:
+        assert running.returncode == 130
+        assert errors.startswith(f"polluxsim: interrupted, {count} of ")
+        assert errors.endswith(" rounds are kept; the same command continues\n")
+    assert 0 < count < 150
+    assert temporaries(tmp_path) == []
+    done = subprocess.run(regret, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) > 150
+    assert file.read_text().startswith("".join(finished))
+
+
 def test_an_interrupted_what_if_names_the_forks_that_are_kept(tmp_path: Path) -> None:
     settings = ["policy=tiresias", "workload=philly-like", "workload.num_jobs=20", "hydra.run.dir=run"]
     subprocess.run(command(["run", *settings]), cwd=tmp_path, check=True, capture_output=True)
