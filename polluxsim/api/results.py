@@ -14,6 +14,7 @@ import pandas as pd
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.simulation import Simulation
+from polluxsim.look.descriptions import loss_noun
 from polluxsim.look.plot.kinds import FigureSubject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.style import Drawing
@@ -190,7 +191,12 @@ class Result(Run):
     def _repr_html_(self) -> str:
         if self.metrics is None:
             return "<p>a run without jobs</p>"
-        table = SideBySide({self.name: self.metrics}, [steady_gpus(self)], user_values=[values_in(self.info)])
+        table = SideBySide(
+            {self.name: self.metrics},
+            [steady_gpus(self)],
+            user_values=[values_in(self.info)],
+            losses=loss_noun([self]),
+        )
         return table.html() + crowd_html(self.result.round_records)
 
 
@@ -247,7 +253,7 @@ class Comparison:
         # Each run is compared with the first run of the same jobs.
         bases = first_of_same_jobs([run.result for run in runs])
         user_values = [values_in(run.info) for run in runs]
-        return SideBySide(self.metrics, gpus, bases, user_values)
+        return SideBySide(self.metrics, gpus, bases, user_values, losses=loss_noun(runs))
 
     def summary(self) -> pd.DataFrame:
         """Return a table with a row for each run.

@@ -15,7 +15,7 @@ from typing import Any
 from polluxsim.cli.options import add_option, add_output, as_setting, as_workload
 from polluxsim.common.errors import InvalidConfigError, NothingRanError, listed
 from polluxsim.look.console import console
-from polluxsim.look.descriptions import engine_waits, print_remarks
+from polluxsim.look.descriptions import engine_waits, loss_noun, print_remarks
 from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
@@ -260,9 +260,11 @@ def _run_one(spec: RunSpec, output: Path, *, live: bool) -> None:
         results_written()
     # After the folder is written: a closed pipe must not lose the run.
     if finished.summary is not None:
-        gpus = [steady_gpus(Run(output.name, finished.info, finished.result))]
+        run = Run(output.name, finished.info, finished.result)
         summaries = {output.name: finished.summary}
-        console().print(SideBySide(summaries, gpus, user_values=[values_in(finished.info)]))
+        user_values = [values_in(finished.info)]
+        table = SideBySide(summaries, [steady_gpus(run)], user_values=user_values, losses=loss_noun([run]))
+        console().print(table)
     print(engine_waits(finished.info["config"]["engine"]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -45,7 +45,7 @@ def add_table(parser: ArgumentParser) -> None:
 def _table(options: Namespace) -> None:
     """Print the energy, the ranks, a row for each setting, or a few runs side by side, as the options choose."""
     from polluxsim.look.console import console
-    from polluxsim.look.descriptions import print_from_before
+    from polluxsim.look.descriptions import loss_noun, print_from_before
     from polluxsim.look.run_facts import steady_gpus
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.declared import values_in
@@ -76,7 +76,8 @@ def _table(options: Namespace) -> None:
         print_from_before(runs.values())
         gpus = list(map(steady_gpus, runs.values()))
         is_shown = _all_metrics if window is None else is_in_window
-        console().print(SideBySide(summaries, gpus, bases, user_values, is_shown))
+        losses = loss_noun(runs.values())
+        console().print(SideBySide(summaries, gpus, bases, user_values, is_shown, losses))
         for name, run in runs.items():
             for note in run.info.get("notes", ()):
                 print(f"{name}: {note}")

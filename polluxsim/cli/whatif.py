@@ -175,7 +175,7 @@ def _write_fork(fork: Run, folder: Path, since: float) -> Run:
 def _print_comparison(pairs: ForkPairs) -> None:
     """Print the metrics of the first pair side by side, the changes, and the comparison over all pairs."""
     from polluxsim.look.console import console
-    from polluxsim.look.descriptions import labels, print_from_before, without_effect
+    from polluxsim.look.descriptions import labels, loss_noun, print_from_before, without_effect
     from polluxsim.look.settings_tables import comparison_text
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.look.why.events import fork_sentence
@@ -189,7 +189,7 @@ def _print_comparison(pairs: ForkPairs) -> None:
         if summary is not None:
             summaries[label] = summary
     if summaries:
-        console().print(SideBySide(summaries))
+        console().print(SideBySide(summaries, losses=loss_noun(first_pair)))
     else:
         print("no metric has a value, because all jobs are from before the start of the run")
     print_from_before([pairs.unchanged[0]])

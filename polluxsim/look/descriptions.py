@@ -19,6 +19,10 @@ from polluxsim.records.folders import SWEEP_FILE, info_of
 from polluxsim.records.results import BeforeRun
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import labels_of, settings_of
+from polluxsim.statistics.metric_lines import FAILURE
+
+RECLAIMED = "reclaimed"  # kind of the outages of spot nodes
+NODE_FAILURES = {"failure", "group failure"}  # kinds of the outages of nodes that fail
 
 LONGEST_NAME = 24  # longest name of a folder that names its run [characters]
 
@@ -108,6 +112,24 @@ def outage_words(info: Mapping[str, Any]) -> str:
     if _part(info, "engine").get("job_failures"):
         phrases.append("jobs fail")
     return ", ".join(phrases)
+
+
+def loss_noun(runs: Iterable[Run]) -> str:
+    """Return the word for what took nodes and GPUs in runs: "failure", "reclaim" (of spot nodes) or "outage".
+
+    Runs in which jobs fail, and runs in which nothing was taken, have failures. An outage is of another or of mixed
+    kinds.
+    """
+    kinds = set[str]()
+    for run in runs:
+        if _part(run.info, "engine").get("job_failures"):
+            return FAILURE
+        kinds.update(outage.kind for outage in run.result.outage_records)
+    if kinds == {RECLAIMED}:
+        return "reclaim"
+    if kinds <= NODE_FAILURES:
+        return FAILURE
+    return "outage"
 
 
 def engine_words(info: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from polluxsim.metrics.declared import UserValues
 from polluxsim.metrics.outcomes import NEVER_SUBMITTED, counts_in_words, number_of
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import RoundRecord
-from polluxsim.statistics.metric_lines import MetricLine, baseline_note, difference, metric_lines
+from polluxsim.statistics.metric_lines import FAILURE, MetricLine, baseline_note, difference, metric_lines
 
 MOST_NAMES = 3  # largest number of jobs that a cell names
 LEAST_BESIDE_NAMES = 20  # least room for values and borders beside the names of the metrics [characters]
@@ -34,7 +34,8 @@ class SideBySide:
 
     `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown. `bases` contains, for each run,
     the index of the run that it is compared with, in per cent; by default runs are not compared. `user_values` contains
-    the values of the user's metrics, and `is_shown` tells which shipped metrics are shown, by name.
+    the values of the user's metrics, and `is_shown` tells which shipped metrics are shown, by name. `losses` is the
+    word for what took GPUs.
     """
 
     def __init__(
@@ -44,8 +45,9 @@ class SideBySide:
         bases: Sequence[int] = (),
         user_values: Sequence[UserValues] = (),
         is_shown: Callable[[str], bool] = lambda field: True,
+        losses: str = FAILURE,
     ) -> None:
-        cells = compared_cells(list(summaries.values()), gpus, bases, user_values, is_shown)
+        cells = compared_cells(list(summaries.values()), gpus, bases, user_values, is_shown, losses)
         self._labels = list(cells)
         self._columns = []
         for run, name in enumerate(summaries):
@@ -127,13 +129,14 @@ def compared_cells(
     bases: Sequence[int] = (),
     user_values: Sequence[UserValues] = (),
     is_shown: Callable[[str], bool] = lambda field: True,
+    losses: str = FAILURE,
 ) -> dict[str, list[Text]]:
     """Return the cells of each metric for all runs, by the label of the metric. Parameters are as for `SideBySide`.
 
     A cell has the value, the names of the jobs that it counts, and the difference from the run of `bases`.
     """
     cells_by_label = {}
-    for line in metric_lines(runs, gpus, user_values, is_shown):
+    for line in metric_lines(runs, gpus, user_values, is_shown, losses):
         cells = []
         for index, (run, text) in enumerate(zip(runs, line.texts, strict=True)):
             cell = Text.assemble(text, _job_names(run, line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,8 @@ from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric, UserValues
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import Result
 from polluxsim.statistics.number_texts import change_text, number_text, share_text, time_text
+
+FAILURE = "failure"  # the word for losses of GPUs in the declarations of metrics
 
 OF_JOBS = {
     "jct": Metric("JCT", "h", formula="completion − submission; the age at the end of the run if the job was cut off"),
@@ -158,6 +161,27 @@ UNTIL_COMPLETION = {"max_fairness", "p99_fairness", "fair_share", "gpu_hours"}
 """Metrics beside times that are not comparable if jobs were cut off or rejected, because they leave out such jobs."""
 
 
+def worded(metrics: Mapping[str, Metric], losses: str) -> dict[str, Metric]:
+    """Return metrics whose titles and formulas name what took GPUs by another word than "failure".
+
+    >>> worded(METRICS, "outage")["restarts_by_failure"].formula
+    "times that an outage took a job's GPUs, also if the job did not start again"
+    """
+    renamed = {}
+    for name, metric in metrics.items():
+        title = _with_word(metric.title, losses)
+        formula = _with_word(metric.formula, losses)
+        renamed[name] = replace(metric, title=title, formula=formula)
+    return renamed
+
+
+def _with_word(text: str, losses: str) -> str:
+    """Return a text with another word than "failure"."""
+    article = "an" if losses[0] in "aeiou" else "a"
+    text = text.replace(f"a {FAILURE}", f"{article} {losses}")
+    return re.sub(rf"\b{FAILURE}", losses, text)
+
+
 def needs_completion(name: str, metric: Metric) -> bool:
     """Return whether runs in which jobs were cut off or rejected have no comparable value of a metric."""
     return metric.unit == "h" or name in UNTIL_COMPLETION
@@ -218,6 +242,7 @@ def metric_lines(
     gpus: Sequence[int | None] = (),
     user_values: Sequence[UserValues] = (),
     is_shown: Callable[[str], bool] = lambda field: True,
+    losses: str = FAILURE,
 ) -> list[MetricLine]:
     """Return the metrics of runs that reports list, the user's metrics last.
 
@@ -225,11 +250,11 @@ def metric_lines(
     name.
 
     `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has
-    the declarations and the values of the user's metrics of each run, by name.
+    the declarations and the values of the user's metrics of each run, by name. `losses` is the word for what took GPUs.
     """
     lines: list[MetricLine] = []
     has_failures = any(map(_has_failures, summaries))
-    for field, metric in METRICS.items():
+    for field, metric in worded(METRICS, losses).items():
         if not is_shown(field):
             continue
         if field.partition(".")[0] in UNDER_FAILURES and not has_failures:

@@ -270,7 +270,7 @@ BAD = [
     (["sweep", "bad.parquet", "--x", "policy.p"], "bad.parquet: not a Parquet dataset"),
     (["throughput", "--application", "nothing"], "there is no application 'nothing', must be one of"),
     (["training", "nowhere"], "nowhere"),
-    (["failures", "RUN"], "no node and no job failed; draw a run with failures"),
+    (["failures", "RUN"], "no node went down and no job failed; draw a run with outages or failures"),
     (["scaling", "gone.csv"], "gone.csv: no such file"),
     (["scaling", "bad.csv"], "bad.csv, line 1: missing column"),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -12,14 +13,16 @@ from older_runs import forget_files
 import polluxsim
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.engine.failures import RecordedFailures
+from polluxsim.engine.failures import RecordedFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.look.descriptions import loss_noun
 from polluxsim.look.job_progress import NO_LIVES, own_profiles
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.report.payload import run_columns
 from polluxsim.look.run_facts import cluster_of
-from polluxsim.records.storage import OUTAGES_FILE, RUN_FILE, read_run
+from polluxsim.records.results import OutageRecord, Result
+from polluxsim.records.storage import OUTAGES_FILE, RUN_FILE, Run, read_run
 from polluxsim.statistics.groups import labels_of, settings_of
 
 
@@ -66,12 +69,12 @@ def test_why_names_the_node(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     said = " ".join(capsys.readouterr().out.split())
     assert "At 0:05:00 it lost 4 GPUs as node 0 went down (power supply)." in said
     assert main(["why", str(folder), "a"]) == 0
-    assert "1 failure that cost 0:01:40" in " ".join(capsys.readouterr().out.split())
+    assert "1 outage that cost 0:01:40" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_tells_where_gpu_time_went(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["table", str(folder)]) == 0
-    assert "restarts by failure" in capsys.readouterr().out
+    assert "restarts by outage" in capsys.readouterr().out
 
 
 def test_the_timeline_marks_the_outage_on_every_gpu(folder: Path, tmp_path: Path) -> None:
@@ -104,6 +107,50 @@ def test_the_report_hatches_the_node(folder: Path, tmp_path: Path) -> None:
     assert columns["job_effective"][1] == pytest.approx(useful[1])
     assert columns["job_effective"][0] < useful[0]  # it waited, too
     assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+
+
+RECLAIMED = OutageRecord(3600.0, 4100.0, 1, 4, "reclaimed")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "jobs_fail", "word"),
+    [
+        ((), False, "failure"),
+        (("failure", "group failure"), False, "failure"),
+        (("reclaimed",), False, "reclaim"),
+        (("reclaimed", "failure"), False, "outage"),
+        (("power supply",), False, "outage"),
+        (("reclaimed",), True, "failure"),
+    ],
+)
+def test_losses_are_worded_by_the_kinds_of_outages(kinds: tuple[str, ...], jobs_fail: bool, word: str) -> None:
+    outages = tuple(RECLAIMED._replace(kind=kind) for kind in kinds)
+    info = {"config": {"engine": {"job_failures": {"rate": 1.0} if jobs_fail else None}}}
+    assert loss_noun([Run("run", info, Result((), (), (), 7200.0, outage_records=outages))]) == word
+
+
+def test_a_run_with_reclaims_only_has_no_failures_in_its_views(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = polluxsim.simulate(
+        pd.DataFrame({"name": ["a"], "time": [0], "num_replicas": [8], "duration": [3000.0]}),
+        policy="fifo",
+        cluster=polluxsim.Cluster.uniform(2, 4, spot=SpotReclaims(20_000.0, warning=0.0)),
+        progress=False,
+    )
+    assert result.result.outage_records
+    folder = tmp_path / "run"
+    result.save(folder)
+    assert main(["table", str(folder)]) == 0
+    assert main(["why", str(folder), "a"]) == 0
+    texts = " ".join(capsys.readouterr().out.split())
+    assert "restarts by reclaim" in texts
+    assert re.search(r"\d reclaims? that cost", texts)
+    assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert '"cost of reclaims"' in page
+    for text in (texts, page):
+        assert not re.search(r"(by|a|of|after|lost to|no) failure", text)
 
 
 def test_a_run_with_failures_is_told_from_one_without_by_a_word(folder: Path) -> None:

@@ -147,13 +147,15 @@ def failures(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the nodes that are down over time, and the GPU time that failures cost so far.
 
     The nodes are those of the first run of each group. GPU time is lost on nodes that are down, and where a failure
-    undid training. Raise InvalidInputError if a run has no failures.
+    undid training. Raise InvalidInputError if a run has neither outages nor failures.
     """
     runs = [group.runs[0] for group in groups]
     losses = [_losses(run) for run in runs]
     for run, (down, undone) in zip(runs, losses, strict=True):
         if not down and not undone:
-            raise InvalidInputError(f"{run.name}: no node and no job failed; draw a run with failures")
+            raise InvalidInputError(
+                f"{run.name}: no node went down and no job failed; draw a run with outages or failures"
+            )
     heights = [max(1.6, min(0.18 * cluster_of(run).num_nodes, 6.0)) for run in runs]
     heights.append(3.2)  # of the lower panel, with the GPU time of all runs
     figure = new_figure(width, sum(heights) + 1.6)

@@ -16,7 +16,7 @@ FIGURE_KINDS = {
     "usage": "the GPUs in use and their statistical efficiency over time",
     "queue": "the jobs that wait without a GPU over time",
     "gpu-map": "the job on each GPU over time",
-    "failures": "the nodes that are down over time, and the GPU time that failures cost",
+    "failures": "the nodes that are down over time, and the GPU time that outages and failures cost",
     "job": "the GPUs, batch size and efficiency of one job over time",
     "fairness-cdf": "the distribution of the finish-time fairness of jobs",
     "slowdown-by-size": "the slowdown of jobs by the number of GPUs that they ask for",

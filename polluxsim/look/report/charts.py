@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,8 +123,8 @@ def charts(
                 "color": on_page(run.look.color),
                 "dash": dashes,
                 "spreads": spreads,
-                "waits": _by_size(waits),
-                "slowdowns": _by_size(slowdowns),
+                "waits": _by_size(waits, np.mean),
+                "slowdowns": _by_size(slowdowns, np.median),
             }
         )
     head = {
@@ -165,11 +165,16 @@ def _states_sizes(run: ReportRun) -> bool:
     return any(job.num_replicas for job in run.result.job_records)
 
 
-def _by_size(values: Mapping[int, Sequence[float]]) -> dict[str, list[float]]:
-    """Return the spread of values as a list of numbers, by the name of the size."""
+def _by_size(values: Mapping[int, Sequence[float]], middle: Callable[[Array], Any]) -> dict[str, list[float]]:
+    """Return the middle, the percentiles and the number of values, by the name of the size.
+
+    The middle of slowdowns is their median, as in figures, because a few short jobs with long waits dominate the mean.
+    """
     spreads = {}
     for size, values_of_size in values.items():
-        spreads[size_name(size)] = [float(part) for part in spread_of(np.array(values_of_size))]
+        array = np.array(values_of_size)
+        _, low, high, num_jobs = spread_of(array)
+        spreads[size_name(size)] = [float(middle(array)), low, high, num_jobs]
     return spreads
 
 

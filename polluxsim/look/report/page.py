@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ from polluxsim.look.report.payload import (
     changes_by_policy,
     losses_by_change,
     lost_columns,
+    metrics_of_page,
     packed,
     packed_reasons,
     run_columns,
@@ -35,7 +36,7 @@ from polluxsim.look.report.payload import (
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
-from polluxsim.metrics.declared import Metric, values_in
+from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, of_run, summarise
 from polluxsim.records.folders import policy_name, run_folders
 from polluxsim.records.regret_files import stored_regrets
@@ -46,9 +47,6 @@ from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_fro
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
 from polluxsim.statistics.job_values import fairness
 from polluxsim.statistics.metric_lines import (
-    METRICS,
-    OF_JOBS,
-    OVER_TIME,
     MetricLine,
     baseline_note,
     difference,
@@ -83,22 +81,10 @@ TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makesp
 
 
 SIZE_CARDS = (
-    ("wait", "Waiting time by size", "in total, by the GPUs that jobs ask for"),
-    ("slowdown", "Slowdown by size", "JCT over the time with GPUs, by the GPUs that jobs ask for"),
+    ("wait", "Waiting time by size", "mean of the time in total, by the GPUs that jobs ask for"),
+    ("slowdown", "Slowdown by size", "median of JCT over the time with GPUs, by the GPUs that jobs ask for"),
 )
 """Name, title and note of the figures by size, for rigid jobs."""
-
-
-def _declared(metrics: Mapping[str, Metric]) -> dict[str, dict[str, str]]:
-    """Return declarations of metrics as scripts of the page read them, by name."""
-    parts = ("title", "unit", "better", "formula", "heading")
-    declarations = {}
-    for name, metric in metrics.items():
-        declarations[name] = {part: getattr(metric, part) for part in parts}
-    return declarations
-
-
-METRICS_OF_PAGE = {"ofRuns": _declared(METRICS), "ofJobs": _declared(OF_JOBS), "overTime": _declared(OVER_TIME)}
 
 
 class MetricCell(NamedTuple):
@@ -158,7 +144,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         baseline=baseline_note([report_run.label for report_run in report_runs], bases),
         versus=_first_compared(bases),
         panels=panels(report_runs),
-        metrics=METRICS_OF_PAGE,
+        metrics=metrics_of_page(descriptions.loss_noun(runs)),
         has_applications=len(applications) > 1,
         sizes=SIZE_CARDS if are_rigid(report_runs) else (),
         has_rho=any(len(fairness(run.result)) for run in runs),
@@ -207,12 +193,13 @@ def _first_compared(bases: Sequence[int]) -> int:
 def _lines(runs: Sequence[Run], window: SubmissionWindow | None) -> list[MetricLine]:
     """Return the metrics of runs, or those of their jobs in a window."""
     gpus = list(map(steady_gpus, runs))
+    losses = descriptions.loss_noun(runs)
     if window is None:
         user_values = [values_in(run.info) for run in runs]
-        return metric_lines(list(map(_summary, runs)), gpus, user_values)
+        return metric_lines(list(map(_summary, runs)), gpus, user_values, losses=losses)
     from polluxsim.statistics.windows import is_in_window  # noqa: PLC0415  (it loads pandas, which is slow)
 
-    return metric_lines([_summary(window.of(run)) for run in runs], gpus, is_shown=is_in_window)
+    return metric_lines([_summary(window.of(run)) for run in runs], gpus, is_shown=is_in_window, losses=losses)
 
 
 def _report_runs(runs: Sequence[Run]) -> list[ReportRun]:
@@ -303,7 +290,8 @@ def _from_forks(runs: Sequence[Run]) -> list[ForkPart]:
         if bases == list(range(len(bases))):
             continue
         lines = []
-        for line in metric_lines(list(map(_summary, runs_from_fork))):
+        losses = descriptions.loss_noun(runs_from_fork)
+        for line in metric_lines(list(map(_summary, runs_from_fork)), losses=losses):
             if line.field.partition(".")[0] in FROM_FORK:
                 lines.append((line, _cells(line, bases)))
         counts = count_range([len(of_run(run.result)) for run in runs_from_fork])
@@ -352,7 +340,7 @@ def _what(runs: Sequence[Run], report_runs: Sequence[ReportRun]) -> str:
             origins.append(f"0:00:00 is {run.origin.text(0.0)} in {run.origin.zone_name}")
     outages = []
     if any(descriptions.outage_words(run.info) for run in runs):
-        outages = [descriptions.outage_words(run.info) or "no failures" for run in runs]
+        outages = [descriptions.outage_words(run.info) or "no outages" for run in runs]
     parts = [clusters, outages, workloads, [f"{seed_noun} {', '.join(seeds)}"], engines, from_before, origins]
     if any(run.info.get("notes") for run in runs):
         notes = []

@@ -21,9 +21,11 @@ from polluxsim.look.occupancy import Occupancy, SharedParts
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import failed_nodes, losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.outcomes import NEVER_SUBMITTED, outcome
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
+from polluxsim.statistics.metric_lines import METRICS, OF_JOBS, OVER_TIME, worded
 
 NEVER = -1.0  # placeholder for the time of an event that did not happen
 
@@ -301,3 +303,22 @@ def _field(kind: str, records: Sequence[NamedTuple], name: str) -> NDArray[Any]:
 
 def _column(kind: str, values: Any) -> NDArray[Any]:
     return np.array(values, kind)
+
+
+def _declared(metrics: Mapping[str, Metric]) -> dict[str, dict[str, str]]:
+    """Return declarations of metrics as scripts of the page read them, by name."""
+    parts = ("title", "unit", "better", "formula", "heading")
+    declarations = {}
+    for name, metric in metrics.items():
+        declarations[name] = {part: getattr(metric, part) for part in parts}
+    return declarations
+
+
+def metrics_of_page(losses: str) -> dict[str, Any]:
+    """Return the metrics as scripts of the page read them, with a word for what took GPUs."""
+    return {
+        "ofRuns": _declared(worded(METRICS, losses)),
+        "ofJobs": _declared(worded(OF_JOBS, losses)),
+        "overTime": _declared(worded(OVER_TIME, losses)),
+        "losses": losses,
+    }

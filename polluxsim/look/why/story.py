@@ -16,6 +16,7 @@ from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.phrases import listed, number_of, percent
 from polluxsim.hardware.placements import Gpus
+from polluxsim.look.descriptions import loss_noun
 from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_text
 from polluxsim.look.why.sentences import sentence
 from polluxsim.look.why.stages import Stage, cluster_at, stages
@@ -68,7 +69,7 @@ def summary(run: Run, job: JobRecord) -> str:
         phrases.append(f"{job.status} at {run.clock(left_at)}")
     restarts = number_of(job.num_restarts, "restart")
     if job.num_failures:
-        phrases.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
+        phrases.append(f"{number_of(job.num_failures, loss_noun([run]))} that cost {clock(job.lost_time)}")
         restarts = number_of(job.num_restarts, "other restart")
     if not job.is_counted:
         phrases.append("in no metric, because it was submitted before the start of the run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,35 @@ def test_waits_are_told_by_their_cause(browser: Any, tmp_path: Path) -> None:
     choose(page, "group-by", "time they have waited")
     (said,) = page.hover(*over(page, "groups", 6000, 0.5))
     assert "up to 6 h 00 min 1" in said
+
+
+def test_the_legend_of_two_runs_names_the_run_of_each_time(
+    browser: Any, tmp_path: Path, simulated: dict[str, Path]
+) -> None:
+    page = page_of(browser, tmp_path, simulated["pollux"], simulated["tiresias"])
+    for text in page.texts("#group-legend li"):
+        assert re.fullmatch(r"\w+ Pollux [\d.,]+ h · Tiresias [\d.,]+ h", text)
+
+
+def test_the_end_of_a_run_has_the_origin_of_the_axis_and_the_time_since_the_first_submission(
+    browser: Any, tmp_path: Path, simulated: dict[str, Path]
+) -> None:
+    page = page_of(browser, tmp_path, simulated["pollux"], simulated["tiresias"])
+    texts = page.run("""
+      const { fillText } = CanvasRenderingContext2D.prototype, texts = [];
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+        texts.push(text);
+        fillText.call(this, text, ...place);
+      };
+      const [first, second] = [polluxReport.map, polluxReport.map.beside].map((map) => map.run());
+      polluxReport.page.look(Math.min(first.end, second.end) - 1, Math.max(first.end, second.end) + 1);
+      for (const map of [polluxReport.map, polluxReport.map.beside]) { map.paint(); }
+      return texts;
+    """)
+    ends = [text for text in texts if text.startswith("The run ended at")]
+    assert ends
+    for text in ends:
+        assert re.fullmatch(r"The run ended at \d+:\d\d:\d\d, .+ after its first submission", text)
 
 
 def test_rows_of_the_map_may_be_jobs_in_order_of_submission_or_owner(browser: Any, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 // What the cluster and the queue are made of: GPUs in use, jobs that wait or free GPUs over time, one group on the other.
 "use strict";
 polluxReport.groups = (() => {
-  const { format, data, chart } = polluxReport, { overTime } = polluxReport.metrics;
-  const MOST = 8, OTHERS = "others", GPUS = overTime.gpus.title, WAITING = "Jobs that wait", WASTED = "Wasted GPU time", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
+  const { format, data, chart } = polluxReport, { overTime, losses } = polluxReport.metrics;
+  const MOST = 8, OTHERS = "others", GPUS = overTime.gpus.title, WAITING = "Jobs that wait", WASTED = "Wasted GPU time", LOST = `GPUs lost to ${losses}s`, UNDONE = `GPUs whose training ${/^[aeiou]/.test(losses) ? "an" : "a"} ${losses} undid`, LIMITS = [60, 600, 3600, 21600, 86400];
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),
@@ -22,8 +22,8 @@ polluxReport.groups = (() => {
   const NOTES = {
     cause: "Between rounds: until the next round. No GPUs: fewer were free than the job asks for. Behind others: enough were free, and not for it. Restarting: it holds GPUs and does not train yet.",
     "whether jobs wait": "GPUs that are free while jobs are queued: too few on a node, kept for others, or free only until the next round.",
-    [WASTED]: "GPUs of jobs that start or restart, GPUs whose training a failure undid, and the share of GPUs that a statistical efficiency below 1 costs.",
-    [LOST]: "GPUs of nodes that are down, and GPUs whose training a failure undid. A node counts for the GPU time that its failures cost.",
+    [WASTED]: `GPUs of jobs that start or restart, ${UNDONE}, and the share of GPUs that a statistical efficiency below 1 costs.`,
+    [LOST]: `GPUs of nodes that are down, and ${UNDONE}. A node counts for the GPU time that its ${losses}s cost.`,
     "how many are free on their node": "Free GPUs in small pieces are of no use to a job that wants many on one node.",
   };
   let stacks = [], run, content, select;
@@ -131,7 +131,7 @@ polluxReport.groups = (() => {
     }
   }
 
-  // GPUs that failures cost, by node: those of nodes that are down, and those whose training a failure undid.
+  // GPUs that outages and failures cost, by node: those of nodes that are down, and those whose training is undone.
   function* lostGpus(run) {
     for (let i = 0; i < run.downRow.length; i++) yield [run.downStart[i], run.downEnd[i], run.nodeOfRow[run.downRow[i]], run.downRows[i], "node down"];
     for (let i = 0; i < run.lostNode.length; i++) yield [run.lostStart[i], run.lostEnd[i], run.lostNode[i], run.lostGpus[i], "training undone"];
@@ -163,7 +163,7 @@ polluxReport.groups = (() => {
     const inAll = (each, group) => (group.name === OTHERS && kept.length < names.length ? names.slice(kept.length) : [group.name]).reduce((sum, name) => sum + (each.totals.get(name) ?? 0), 0);
     format.fill("group-note", NOTES[content.value] ?? NOTES[kind] ?? "");
     format.fill("group-legend", ...groups.map((group) => format.element("li", {}, format.swatch(group.color), `${group.name} `,
-      format.element("small", {}, stacks.filter((each) => each.run).map((each) => `${format.number(inAll(each, group) / 3600, 1)} h`).join(" · ")))));
+      format.element("small", {}, stacks.filter((each) => each.run).map((each, _, all) => `${all.length > 1 ? `${each.run.label} ` : ""}${format.number(inAll(each, group) / 3600, 1)} h`).join(" · ")))));
     if (isOfJobs) table(kind, of);
   }
 

@@ -104,7 +104,7 @@ polluxReport.map = (() => {
     // What comes after the end of the run is no part of it.
     function ending(pen, { from, to, width, wide }) {
       if (run.end >= to) return;
-      const x = LEFT + Math.max(run.end - from, 0) * wide, text = `The run ended at ${format.clock(run.end)}`, room = LEFT + width - x;
+      const x = LEFT + Math.max(run.end - from, 0) * wide, text = `The run ended at ${format.clock(run.end)}, ${format.span(run.end - run.start)} after its first submission`, room = LEFT + width - x;
       pen.fillStyle = style("--muted");
       if (run.end >= from) pen.fillRect(x, 0, 1, mapHeight);
       if (pen.measureText(text).width + 16 > room) return;

@@ -15,7 +15,7 @@ polluxReport.page = (() => {
     fairness();
     spreads("by-application", all.applications.map(({ name }) => name), ({ spreads: found }) => found, { label: "Completion times by application" });
     spreads("size-wait", all.sizes, ({ waits }) => waits, { label: "Waiting time by GPUs asked for" });
-    spreads("size-slowdown", all.sizes, ({ slowdowns }) => slowdowns, { label: "Slowdown by GPUs asked for", isTime: false });
+    spreads("size-slowdown", all.sizes, ({ slowdowns }) => slowdowns, { label: "Slowdown by GPUs asked for", isTime: false, middle: "median" });
     const runs = await Promise.all(all.runs.map((_, number) => data.load(number)));
     all.panels.forEach((each) => panel(each, runs));
     map.init(axis);
@@ -61,12 +61,12 @@ polluxReport.page = (() => {
     figure.draw();
   }
 
-  // The mean and the middle of jobs in groups, a dot for each run. Lengths of time have an axis of time.
-  function spreads(id, names, of, { label, isTime = true }) {
+  // The mean or median of jobs in groups and their middle 80 %, a dot for each run. Lengths of time have an axis of time.
+  function spreads(id, names, of, { label, isTime = true, middle = "mean" }) {
     if (!byId(id)) return;
     const count = all.runs.length, say = isTime ? format.span : (value) => format.number(value, 2);
-    const dots = all.runs.flatMap((run, i) => Object.entries(of(run)).map(([name, [mean, low, high, jobs]]) => ({
-      y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label: run.label, color: run.color, run: i })));
+    const dots = all.runs.flatMap((run, i) => Object.entries(of(run)).map(([name, [value, low, high, jobs]]) => ({
+      y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: value, low, high, jobs, name, label: run.label, color: run.color, run: i })));
     const values = dots.flatMap((dot) => [dot.low, dot.x, dot.high]).filter((value) => value > 0);
     const x = isTime ? { ...chart.lengthRange(values.length ? values : [60]), log: true, ticks: chart.lengthTicks } : { ...roundRange(values.length ? values : [1]), log: true, ticks: roundTicks };
     for (const dot of dots) for (const part of ["x", "low", "high"]) dot[part] = Math.max(dot[part], x.start);
@@ -74,7 +74,7 @@ polluxReport.page = (() => {
     const figure = made(id, { height: Math.max(300, 46 * names.length + 40), label, left: 96, x, y, dots });
     chart.hover(figure, ({ left, top }) => {
       const dot = chart.nearest(figure, left, top);
-      return dot && [`${dot.name}, ${format.plural(dot.jobs, "job")}`, [[dot.color, dot.label, ""], ["", "mean", say(dot.x)], ["", "10–90 %", `${say(dot.low)} to ${say(dot.high)}`]]];
+      return dot && [`${dot.name}, ${format.plural(dot.jobs, "job")}`, [[dot.color, dot.label, ""], ["", middle, say(dot.x)], ["", "10–90 %", `${say(dot.low)} to ${say(dot.high)}`]]];
     });
   }
 
@@ -176,7 +176,7 @@ polluxReport.page = (() => {
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
     format.fill("colours", run.legend.length ? "Colour is the application, shade the job" : "Neighbouring jobs differ in colour, jobs far apart may look alike",
-      run.downStart.length ? "; a red tick above a figure is a node that fails" : "");
+      run.downStart.length ? "; a red tick above a figure is a node that goes down" : "");
     strip(number);
     for (const figure of over()) { figure.ticks = [["failure", run.downStart]]; }
     for (const part of [cluster, polluxReport.table]) part.show(run);
