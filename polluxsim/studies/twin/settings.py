@@ -45,7 +45,7 @@ def stated(settings: Mapping[str, str]) -> Stated:
     """Return the parameters of the policy `slurm` in the settings of slurm.conf or `scontrol show config`."""
     values: dict[str, Any] = {}
     unused: list[str] = []
-    known = {field.name: field.default for field in fields(Slurm)}
+    known = {field.name for field in fields(Slurm) if field.init}
     for key, value in settings.items():
         name = CONFIG_NAMES.get(key.lower())
         if name is not None and value not in ("", "(null)"):
@@ -77,7 +77,7 @@ def _value(name: str, text: str) -> Any:
 
 def parameters_of(values: Mapping[str, Any]) -> Parameters:
     """Return the parameters of the schedulers, without those of the order of the queue."""
-    names = {field.name for field in fields(Parameters)}
+    names = {field.name for field in fields(Parameters) if field.init}
     return Parameters(**{name: value for name, value in values.items() if name in names})
 
 
