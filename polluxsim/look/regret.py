@@ -25,7 +25,7 @@ NUM_STRETCHES = 8  # stretches of time in a table
 
 HINDSIGHT = (
     "A regret is hindsight: both futures have the arrivals and node failures of the run. Positive: the other decision "
-    "is better. Regrets of several rounds do not add up; --path gives steps that do."
+    "is better. Regrets of several rounds do not add up; 'polluxsim regret --path' gives steps that do."
 )
 
 

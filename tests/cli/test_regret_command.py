@@ -63,7 +63,7 @@ def test_tables_and_sentences(run: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "srsf on long: The job is number 2 in the order of the policy" in text
     for kind in ("start", "wait", "preempt"):
         assert f"│ {kind} │" in text
-    assert "Regrets of several rounds do not add up; --path gives steps that do." in text
+    assert "Regrets of several rounds do not add up; 'polluxsim regret --path' gives steps that do." in text
     assert "--seeds" not in text
 
 
