@@ -71,8 +71,11 @@ def reasons(
             continue
         numbers: dict[str, float] = {"gpus_needed": waiting[name].num_replicas}
         numbers |= places.get(name, {})
+        if name in by_main:
+            by_job[name] = Reason(STARTED_IN_ORDER, numbers)
+            continue
         if name in started:
-            by_job[name] = Reason(STARTED_IN_ORDER if name in by_main else STARTED_BY_BACKFILL, numbers)
+            by_job[name] = _backfilled(view, passes, plans, name, numbers)
             continue
         stop = held.stop(waiting[name])
         if stop is not None:
@@ -85,8 +88,8 @@ def reasons(
             by_job[name] = Reason(ASSOCIATION_LIMIT, {"gpus_needed": waiting[name].num_replicas})
             continue
         numbers |= _times(name, plans, next_run)
+        numbers["gpus_left"] = gpus_left
         if numbers.get("position", inf) > passes.num_considered:
-            numbers["gpus_left"] = gpus_left
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:
             by_job[name] = Reason(RESOURCES, numbers)
@@ -95,11 +98,31 @@ def reasons(
     return by_job
 
 
+def _backfilled(
+    view: ClusterView, passes: Passes, plans: Mapping[JobId, int], name: JobId, numbers: Mapping[str, float]
+) -> Reason:
+    """Return the reason of a job that the backfill starts, with the earliest plan of a job before it in the queue."""
+    ahead: list[JobId] = []
+    limit = 0
+    for job in passes.queue:
+        if job.name == name:
+            limit = job.limit
+            break
+        ahead.append(job.name)
+    numbers = {**numbers, "planned_end": view.time + limit}
+    planned = [job_id for job_id in ahead if job_id in plans]
+    if not planned:
+        return Reason(STARTED_BY_BACKFILL, numbers)
+    first = min(planned, key=plans.__getitem__)
+    return Reason(STARTED_BY_BACKFILL, {**numbers, "first_plan": plans[first]}, (first,))
+
+
 def _places_in(queue: Sequence[PendingJob]) -> dict[JobId, dict[str, float]]:
     """Return the numbers of a reason that state the place of each job in the queue."""
     # With tiers of partitions, the queue goes by tier first, and the priority does not state the order.
     is_by_priority = all(one.priority >= other.priority for one, other in pairwise(queue))
     places: dict[JobId, dict[str, float]] = {}
+    ahead: PendingJob | None = None
     for number, job in enumerate(queue, start=1):
         # A job that names several partitions is in the queue several times. Its first place counts.
         if job.name in places:
@@ -107,6 +130,9 @@ def _places_in(queue: Sequence[PendingJob]) -> dict[JobId, dict[str, float]]:
         places[job.name] = {"position": number}
         if is_by_priority:
             places[job.name]["queue_priority"] = job.priority
+            if ahead is not None:
+                places[job.name][f"queue_ahead {ahead.name}"] = ahead.priority
+        ahead = job
     return places
 
 
