@@ -410,15 +410,16 @@ class FirstJobUse(GoodputUse):
     """Request as many nodes as the first job uses well.
 
     The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
-    while the use is between `aim` and `grow_above` and the nodes suffice for the job.
+    while the use is from `aim` to `grow_above`, or unknown, and the nodes suffice for the job.
 
     Source: Pollux (OSDI '21), §5.4.1.
     """
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the present number of nodes if their use is within the bounds, else the number nearest to `aim`.
+        """Return the number of nodes whose use is nearest to `aim`, if the present use is not within the bounds.
 
-        Nodes are not released if the use is too high, and not added if it is too low and they suffice for the job.
+        Otherwise, or if the use is not known yet or there are no jobs, return the present number. The result is at
+        least what the job needs. A use that is too high releases no nodes, and one that is too low adds none.
         """
         if not view.jobs:
             return nodes.requested
