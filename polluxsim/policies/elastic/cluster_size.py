@@ -12,8 +12,6 @@ Nodes come and go at the end of the node list. A decision about nodes has three 
 Invariants: a released node has no jobs. There are always enough nodes for the largest job.
 
 Trap: the inner policy sees the first nodes only (`FirstNodes`), and must not be asked about a view without jobs.
-
-Sources: the Kubernetes cluster autoscaler; Pollux (OSDI '21), §5.4.1.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ from polluxsim.policies.tools.pools import prepared_for_types
 DAY = 24  # periods of a forecast [h]
 WEEK = 168
 
-IDLE_TIME = 600.0
-"""Time for which a node must be surplus before it is released, by default [s]."""
+IDLE_TIME = 600.0  # default of `idle_time` [s]
 
 MEASURES = ("goodput", "throughput")
 
@@ -168,8 +165,7 @@ class Scaled(PolicyAround):
             largest = max(largest, gpus_needed, job.min_replicas or 0)
         fewest = nodes_for(nodes, largest)
         if traits.keeps_shapes and not view.shape_rule.anywhere:
-            shapes = {view.shape_of(job) for job in view.jobs}
-            for shape in shapes:
+            for shape in {view.shape_of(job) for job in view.jobs}:
                 fewest = max(fewest, nodes_for_shape(nodes, shape))
         return fewest
 
@@ -409,8 +405,7 @@ class FirstJobOnly(Policy):
 class FirstJobUse(GoodputUse):
     """Request as many nodes as the first job uses well.
 
-    The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
-    while the use is from `aim` to `grow_above`, or unknown, and the nodes suffice for the job.
+    The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone.
 
     Source: Pollux (OSDI '21), §5.4.1.
     """
@@ -418,8 +413,9 @@ class FirstJobUse(GoodputUse):
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes whose use is nearest to `aim`, if the present use is not within the bounds.
 
-        Otherwise, or if the use is not known yet or there are no jobs, return the present number. The result is at
-        least what the job needs. A use that is too high releases no nodes, and one that is too low adds none.
+        If the use is within them or not known yet, return the present number, or what the job needs if that is more;
+        without jobs, the present number. A use that is too high releases no nodes. One that is too low adds none,
+        unless the job needs them.
         """
         if not view.jobs:
             return nodes.requested
