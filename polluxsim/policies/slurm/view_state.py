@@ -212,7 +212,7 @@ class JobsOfView:
         return Request(tuple(parts), states_tasks=self.tasks_by_gpu)
 
     def _needs(self, hosts: HostsOfView, job: JobView, gpus: int) -> Needs:
-        """Return the CPUs and memory of a job on a node, with one task for each GPU or one in all."""
+        """Return the needs of a job with some GPUs on a node: one task for each of these GPUs, or one for the node."""
         num_tasks = gpus if self.tasks_by_gpu else 1
         return needs(gpus, num_tasks, hosts.stated(job, gpus), self.parameters)
 
@@ -232,7 +232,7 @@ def _time_left(view: ClusterView, job: JobView) -> float:
 
 
 class UseLimits:
-    """The limits of the simulator on users, qualities of service and queues, and those of accounts and QOS.
+    """All limits on the jobs that start: those of the settings of the run, and those of accounts and QOS in Slurm.
 
     Parameters
     ----------

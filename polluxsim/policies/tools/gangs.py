@@ -253,7 +253,11 @@ def gangs_by(
 
 
 def _none_is_preempted(view: ClusterView, key: Callable[[JobView], Any]) -> bool:
-    """Return whether no job preempts another one, because all jobs fit beside each other."""
+    """Return whether no job preempts another one, because the cluster has enough GPUs for all jobs.
+
+    With one GPU type, all jobs must also fit on the nodes and within the limits. With several types and no limits, the
+    total number of GPUs decides, so a job may still wait for GPUs of a type.
+    """
     if not may_all_fit(view):
         return False
     is_limited = bool(view.limits.limits)

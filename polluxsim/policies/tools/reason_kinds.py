@@ -172,7 +172,7 @@ def another_does_not_fit(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 
 def needs_a_power_of_two(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether the smallest power of two of GPUs that the job can run on exceeds the idle GPUs of each type."""
+    """Return whether the job's fewest GPUs, rounded up to a power of two, exceed the idle GPUs of all its types."""
     fewest = 1 << (job.min_replicas - 1).bit_length()  # the minimum, rounded up to a power of two
     return all(fewest > seen.free[name] for name in job.speeds)
 

@@ -206,7 +206,7 @@ class RoundsOfShares(Policy):
         self._is_stale = False
 
     def _turns(self, view: ClusterView, gpu_type: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
-        """Yield the turns of the jobs in the queue of a type. `taken` contains the turns of jobs that have GPUs."""
+        """Yield the turns of all jobs on a type. `taken` has the turns in which this decision gave jobs GPUs so far."""
         num_gpus = gpus_by_type(view)[gpu_type]
         gpus_left = num_gpus
         for job in view.jobs:
