@@ -97,3 +97,29 @@ BEGIN_TIME = ReasonKind(
     "A requeued job waits before it may start again, with the reason BeginTime in squeue.",
     excuses_waiting=waits_for_slurm,
 )
+PREEMPTED = ReasonKind(
+    "slurm-preempted",
+    "Preempted: {first} takes the GPUs of the job, because its partition or QOS may preempt that of this job.",
+    UNITS,
+    "A job of a higher partition or QOS preempts the job.",
+)
+CANCELLED = ReasonKind(
+    "slurm-cancelled",
+    "The job was preempted, and ends without being complete, because policy.preempt_mode is CANCEL.",
+    UNITS,
+    "A preempted job ends (PreemptMode CANCEL).",
+)
+SUSPENDED = ReasonKind(
+    "slurm-suspended",
+    "Suspended: the job was preempted, and waits until its nodes have room for the {gpus_needed:GPU} that it had. It "
+    "keeps its progress.",
+    UNITS,
+    "A suspended job waits for its nodes (PreemptMode SUSPEND).",
+    excuses_waiting=stays_within_limits,
+)
+RESUMED = ReasonKind(
+    "slurm-resumed",
+    "The job was suspended, and resumes with {gpus_needed:GPU} on its nodes, which have room for it again.",
+    UNITS,
+    "A suspended job resumes on its nodes.",
+)
