@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from polluxsim.studies.twin.asking import Situation
 
 NUM_FUTURES = 40
+NUM_FIRST = 5  # futures of the first estimate
+LEAST_REMAINING = 5.0  # without a terminal, a shorter remaining time is not announced [s]
 STANDARD_INPUT = "-"
 MOST_LISTED = 60  # lines that are not used and that are printed
 
@@ -118,16 +121,45 @@ def _eta(options: Namespace) -> None:
     asked = _situation(options)
     names = asked.names(options.names)
     with progress_line("futures", options.forks) as show:
+        first = FirstEstimate(options.forks)
 
-        def report(done: int, first: float) -> None:
-            show(done, options.forks, _first_estimate(first))
+        def report(done: int, mean_wait: float) -> None:
+            note = _note_on_waits(mean_wait)
+            show(done, options.forks, note)
+            first.report(done, note)
 
         estimated = estimates(asked.world, asked.source, names, options.forks, report) if names else []
     _answer(sheet_of_estimates(asked, estimated), "When jobs start", options)
 
 
-def _first_estimate(mean_wait: float) -> str:
-    """Return a note for the progress line: the mean wait in the first futures [s]."""
+class FirstEstimate:
+    """Print the estimate of the first futures to standard error, unless a progress line shows it."""
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total = total
+        self._clock = clock
+        self._began = 0.0
+
+    def report(self, done: int, note: str) -> None:
+        """Take the number of complete futures, and a note on them; print once, after `NUM_FIRST` futures."""
+        from polluxsim.common.durations import length
+        from polluxsim.common.progress_line import is_shown
+
+        if done == 1:
+            # The first future may have compiled the kernels, so its time tells nothing about the other futures.
+            self._began = self._clock()
+        if done != NUM_FIRST or is_shown():
+            return
+        remaining = (self._clock() - self._began) / (done - 1) * (self._total - done)
+        if remaining >= LEAST_REMAINING and note:
+            print(
+                f"first estimate, from {done} of {self._total} futures: {note}; about {length(remaining)} remain",
+                file=sys.stderr,
+            )
+
+
+def _note_on_waits(mean_wait: float) -> str:
+    """Return a note for the progress line: the mean wait in the futures so far [s]."""
     from math import isfinite
 
     from polluxsim.common.durations import length

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from mutants import broken_text
 
 from polluxsim.cli.main import main
+from polluxsim.cli.twin import FirstEstimate
 from polluxsim.common.errors import InvalidInputError, PolluxSimError
 from polluxsim.logs.live.jobs import UNLIMITED, StateJob
 from polluxsim.logs.live.nodes import StateNode
@@ -319,6 +321,23 @@ class TestAnswers:
         )
         # The second job needs both nodes, so it starts at the end of the first one.
         assert waiting["start_p50"] == pytest.approx(running["end_p50"], abs=31)
+
+    def test_a_first_estimate_tells_the_remaining_time(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("polluxsim.cli.twin.LEAST_REMAINING", 0.0)
+        assert main(["twin", "eta", "--state", str(folder), "--forks", "6", "--json"]) == 0
+        out = capsys.readouterr()
+        assert json.loads(out.out)["rows"]
+        assert re.fullmatch(
+            r"first estimate, from 5 of 6 futures: jobs start in .+ on average; about .+ remain\n", out.err
+        )
+        monkeypatch.setattr("polluxsim.cli.twin.LEAST_REMAINING", 5.0)
+        times = iter([100.0, 108.0])  # after the first and the fifth future
+        first = FirstEstimate(45, clock=lambda: next(times))
+        for done in range(1, 46):
+            first.report(done, "a note")
+        assert capsys.readouterr().err == "first estimate, from 5 of 45 futures: a note; about 80 s remain\n"
 
     def test_the_answer_of_a_seed_is_the_same_again(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = ("twin", "eta", "--state", folder, "--forks", 4, "--csv")

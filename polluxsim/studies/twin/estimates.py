@@ -48,7 +48,7 @@ def estimates(
     source: Source,
     names: Sequence[str],
     num_futures: int = NUM_FUTURES,
-    report: Callable[[int, float], None] = lambda done, first: None,
+    report: Callable[[int, float], None] = lambda done, mean_wait: None,
 ) -> list[Estimate]:
     """Return the estimates of pending and running jobs of a world."""
     return estimates_of(world, outcomes(world, source, names, num_futures, report=report))

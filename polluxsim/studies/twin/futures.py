@@ -46,19 +46,20 @@ def outcomes(
     num_futures: int,
     *,
     seed: int = SEED,
-    report: Callable[[int, float], None] = lambda done, first: None,
+    report: Callable[[int, float], None] = lambda done, mean_wait: None,
 ) -> dict[str, Outcome]:
     """Return the outcomes of pending and running jobs by name.
 
     The number of a future alone decides its draws, so that futures of two worlds with the same jobs are pairs.
-    `report` is called after each future with the number of futures so far, and the mean wait in the first ones [s].
+    `report` is called after each future with the number of futures so far, and the mean wait in them [s].
     """
     simulation = Simulation(world, source, jobs, seed)
     drawn: list[list[tuple[float, float]]] = []
+    waits: list[float] = []
     with ThreadPoolExecutor(num_cores()) as pool:
         for times in pool.map(simulation.run, range(num_futures)):
             drawn.append(times)
-            waits = [start - world.state.now for start, _ in times if start < inf]
+            waits += [start - world.state.now for start, _ in times if start < inf]
             report(len(drawn), float(np.mean(waits)) if waits else inf)
     by_name = {}
     for place, name in enumerate(jobs):

@@ -1,8 +1,8 @@
 """The kernel that simulates one future: Slurm's main scheduler and backfill on a light loop of events.
 
 The rules are those of `polluxsim.policies.slurm`: `main_scheduler`, `backfill` and `turns`. Tests compare the starts of
-both forms. A cycle of the backfill ends early here if no later job of the queue fits now, because a simulation needs
-its starts only.
+both forms. A cycle of the backfill ends early here if no later job of the queue can start now, because a simulation
+needs its starts only.
 """
 
 from __future__ import annotations
@@ -333,19 +333,24 @@ def future(
                     begin = now - now % resolution
                     finish = max(ends[job] - ends[job] % resolution, begin + resolution)
                     num_windows = plan(window_times, window_nodes, num_windows, job_nodes[job], begin, finish)
-            last_fitting = length
+            last_fitting = length - 1
             is_changed = True
             num_tested = 0
             num_started = 0
             place = 0
             while place < length:
                 if is_changed:
-                    # No job behind the last one that fits now can start in this cycle.
-                    last_fitting = length - 1
+                    # No job behind the last one that can start now can start later in this cycle: plans and starts only
+                    # take nodes away.
                     while last_fitting >= place:
                         job = queue[last_fitting]
-                        if fits_now(jobs[job], suitable[jobs[job, KIND]], free):
-                            break
+                        allowed = suitable[jobs[job, KIND]]
+                        if fits_now(jobs[job], allowed, free):
+                            look(window_times, window_nodes, num_windows, now, jobs[job, LIMIT], usable)
+                            for word in range(num_words):
+                                usable[word] &= allowed[word]
+                            if fits_now(jobs[job], usable, free):
+                                break
                         last_fitting -= 1
                     is_changed = False
                 if place > last_fitting:
@@ -413,6 +418,7 @@ def future(
                         continue
                     if time <= window_end and reserves(request, now, parameters):
                         num_windows = plan(window_times, window_nodes, num_windows, chosen, begin, finish)
+                        is_changed = True
                     break
                 if not has_started:
                     place += 1
@@ -427,6 +433,7 @@ def future(
                 num_asked -= asked[job]
                 length = drop(queue, length, job)
                 num_started += 1
+                last_fitting -= 1
                 is_changed = True
                 backfill_is_due = True
                 if parameters[BF_RUNNING_JOB_RESERVE]:

@@ -81,7 +81,7 @@ def plan(times: IntArray, nodes: IntArray, count: int, used: IntArray, begin: in
     count = split(times, nodes, count, finish)
     first = -1
     last = -1
-    for index in range(count):
+    for index in range(first_after(times, count, begin), count):
         if times[index, 0] >= finish:
             break
         if times[index, 0] >= begin:
@@ -108,14 +108,14 @@ def plan(times: IntArray, nodes: IntArray, count: int, used: IntArray, begin: in
 @helper
 def split(times: IntArray, nodes: IntArray, count: int, time: int) -> int:
     """Split the window that has a time inside, and return the number of windows."""
-    for index in range(count):
-        if times[index, 0] < time < times[index, 1]:
-            for later in range(count, index, -1):
-                copy_window(times, nodes, later - 1, later)
-            times[index, 1] = time
-            times[index + 1, 0] = time
-            return count + 1
-    return count
+    index = first_after(times, count, time)
+    if index == count or times[index, 0] >= time:
+        return count
+    for later in range(count, index, -1):
+        copy_window(times, nodes, later - 1, later)
+    times[index, 1] = time
+    times[index + 1, 0] = time
+    return count + 1
 
 
 @helper
