@@ -36,7 +36,7 @@ from polluxsim.workloads.workload import read_workload
 NONE = "none"
 RECENT = "recent"
 
-LAST_UNDATED = 365 * 86_400  # a time before this one counts from the start of a recording, and not from 1970 [s]
+FIRST_DATE = 365 * 86_400  # a time before this one counts from the start of a recording, and not from 1970 [s]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _has_dates(jobs: Sequence[PastJob]) -> bool:
 
     A recorded run without a date has times since its own start, which lasts less than a year.
     """
-    return not jobs or max(job.submit for job in jobs) >= LAST_UNDATED
+    return not jobs or max(job.submit for job in jobs) >= FIRST_DATE
 
 
 def _about_run_times(past: History) -> str:
