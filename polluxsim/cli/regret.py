@@ -48,6 +48,7 @@ def _regret(options: Namespace) -> None:
     from polluxsim.run.regret_of_runs import path_of_run, regrets_of_run
     from polluxsim.run.workers import num_cores
 
+    # A path begins with the run itself, which has one set of random numbers.
     if options.path and options.seeds > 1:
         raise InvalidConfigError("--path and --seeds contradict each other; leave one out")
     run = read_past_run(options.run, options.allow_classes)

@@ -83,6 +83,7 @@ def sheet_of_tries(asked: Situation, tried: Sequence[Tried]) -> Sheet:
         row |= {"partition": wish.partition, "change": other.change}
         rows.append(row | _times_as_data("start", other.start, now))
     parts: list[str | Block] = [_title(asked), Block(lines, "if it were submitted now; the first line is the request")]
+    # The request itself is the first row.
     if len(rows) == 1:
         parts.append("there is no other request to try")
     parts += ["nothing was submitted", *_notes(asked)]
@@ -120,6 +121,7 @@ def sheet_of_calibration(result: Calibration, record: str) -> Sheet:
         f"({result.num_without_jobs} of them without a waiting job)"
     ]
     data: dict[str, Any] = {"estimates": len(result.judged), "states": result.num_snapshots}
+    # Errors can be compared only if squeue printed an expected start, too.
     if len(twin):
         lines = [("error", "twin", "squeue --start", "twin / squeue")]
         for name, percentile in (("median", 50), ("90th percentile", 90)):
@@ -218,6 +220,7 @@ def _signed(seconds: float) -> str:
     """Return a difference in words: later is positive."""
     if not isfinite(seconds):
         return "never starts" if seconds > 0 else "starts at all"
+    # Starts are whole seconds, and quantiles lie between them.
     if abs(seconds) < 1:
         return "0 s"
     return f"{length(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"

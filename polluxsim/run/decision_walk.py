@@ -97,6 +97,7 @@ def jct_changes(own: Outcomes, other: Outcomes) -> dict[JobId, float]:
     ends in another way, or is not submitted, in the other one.
     """
     changes = {}
+    # The order of a set is not fixed, so that callers sort what they show.
     for job in own.keys() | other.keys():
         before = own.get(job)
         after = other.get(job)
@@ -149,6 +150,7 @@ class Walk:
 
     def advance(self) -> ClusterView | None:
         """Make the present decision if it is not made yet, and return the view of the next one; None at the end."""
+        # A walk that has just begun, or has made its decision, waits for none.
         if self.run.view is not None:
             self.make(self.run.ask(self.policy, self.run.view, name=self._name))
         view = self.run.advance()

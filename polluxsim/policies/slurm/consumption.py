@@ -49,7 +49,9 @@ def needs(gpus: int, num_tasks: int, stated: Stated, parameters: Parameters) -> 
     num_tasks
         Tasks of the job on the node.
     """
+    # Each task has a CPU at least, also where the default for GPUs gives fewer.
     cpus = stated.cpus or max(gpus * parameters.def_cpu_per_gpu, num_tasks)
+    # Memory that does not limit jobs is not counted at all.
     memory = 0
     if parameters.limits_memory:
         memory = stated.memory or gpus * parameters.def_mem_per_gpu or ALL_MEMORY

@@ -88,6 +88,7 @@ def taking_part(
     running
         Names of running jobs, which count as tasks of their arrays.
     """
+    # Most states have no conditions, and their queues may be long.
     if not conditions:
         return list(pending)
     tasks = Counter[JobName]()  # running tasks, and pending ones that take part, by array
@@ -98,6 +99,7 @@ def taking_part(
         of_job = conditions.get(job.name, NO_CONDITIONS)
         if not is_eligible(of_job, now, state_of):
             continue
+        # A task that takes part counts as if it ran, so that no cycle can start too many.
         if of_job.most_at_once and tasks[of_job.array] >= of_job.most_at_once:
             continue
         tasks[of_job.array] += 1

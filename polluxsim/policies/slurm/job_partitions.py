@@ -24,6 +24,7 @@ def in_each_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
     entries: list[PendingJob] = []
     for job in jobs:
         names = partitions_of_queue(job.partition)
+        # The entry stays as it is, also without a partition.
         if len(names) == 1:
             entries.append(job)
             continue

@@ -27,6 +27,7 @@ def by_number(setting: str, values: Mapping[str, ValueT]) -> dict[int, ValueT]:
         match = NUMBERS.fullmatch(str(text))
         if match is None:
             raise invalid_setting(setting, dict(values), f"values of nodes by number, like {EXAMPLE}")
+        # A single number is a range of one node.
         first, last = match.groups()
         for node in range(int(first), int(last or first) + 1):
             if node in by_node:

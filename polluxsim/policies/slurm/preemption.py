@@ -85,6 +85,7 @@ def preempting(
         if again is None:
             break
         removed = again
+    # A removed job on other nodes stays, because the job does not need what it holds.
     used = node_set(on_node.node for on_node in removed.held)
     return removed._replace(victims=tuple(victim for victim in removed.victims if victim.nodes & used))
 

@@ -17,6 +17,7 @@ def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, Partition]) ->
 
     def key(job: PendingJob) -> tuple[bool, int, float]:
         tier = partitions[job.partition].tier if partitions else 1
+        # The sort is ascending, and false comes before true.
         return not job.reservation, -tier, -job.priority
 
     return sorted(in_each_partition(jobs), key=key)

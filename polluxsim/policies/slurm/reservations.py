@@ -40,5 +40,6 @@ def opening(job: PendingJob, start: int, up: NodeSet, reservations: Iterable[Res
             return Opening(up & reservation.nodes if is_open else 0, None)
         if reservation.start < start + job.limit and start < reservation.end:
             up &= ~reservation.nodes
+            # The next attempt is after the first reservation that stands in the way.
             later = reservation.end + 1 if later is None else min(later, reservation.end + 1)
     return Opening(0 if job.reservation else up, later)

@@ -37,7 +37,8 @@ class SuspendedJobs:
         return len(self._by_name)
 
     def suspend(self, job: RunningJob, now: int) -> None:
-        """Note that a running job is suspended now [s]."""
+        """Note that a running job is suspended now [s]. The rest of its time limit stops to run."""
+        # A job over its limit has nothing left, and no negative rest.
         self._by_name[job.name] = Suspended(job, max(job.end - now, 0))
 
     def forget(self, name: JobId) -> None:
@@ -52,6 +53,7 @@ class SuspendedJobs:
         """Return the jobs for which their nodes have room together, and take what they get from `free`."""
         fitting = []
         for entry in self._by_name.values():
+            # A job that was suspended earlier goes first, and what it takes is gone for the others.
             if _fits(entry.job.held, free):
                 free.take(entry.job.held)
                 fitting.append(entry.job)
@@ -95,6 +97,7 @@ def _rest(held: Allocated, free: FreeNodes) -> Allocated:
     rest = []
     for node, gpus, cpus, memory in held:
         free_gpus = min(gpus, free.gpus[node])
+        # Jobs that preempted this one may hold all GPUs that it had here.
         if free_gpus > 0:
             free_cpus = max(min(cpus, free.cpus[node]), 0)
             free_memory = max(min(memory, free.memory[node]), 0)

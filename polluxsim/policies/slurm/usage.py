@@ -71,6 +71,7 @@ class Usage:
             else:
                 self._used[use.user] += use.rate * self._seconds(end - use.since) * self._kept(now - end)
         self._ended = ended_later
+        # A running job is counted up to now, so that its next part decays from here.
         for job, use in self._running.items():
             self._running[job] = self._counted(use, now)
         return dict(self._used)
@@ -84,7 +85,9 @@ class Usage:
 
     def _kept(self, passed: float) -> float:
         """Return the part of a usage that is left after a time [s]."""
-        return 0.5 ** (passed / self.half_life) if self.half_life else 1.0
+        if not self.half_life:
+            return 1.0
+        return 0.5 ** (passed / self.half_life)
 
     def _seconds(self, length: float) -> float:
         """Return the seconds of a constant use of some length that are left at its end [s].
@@ -94,4 +97,5 @@ class Usage:
         """
         if not self.half_life:
             return length
+        # The integral of what is left of each second of the use.
         return (1 - self._kept(length)) * self.half_life / log(2)

@@ -63,6 +63,7 @@ class Request(NamedTuple):
     @property
     def gpus(self) -> int:
         """Return the GPUs of the job."""
+        # All alternatives have as many GPUs, on other nodes.
         if self.alternatives:
             return self.alternatives[0].gpus
         if self.task is not None:
@@ -262,6 +263,7 @@ class ClusterState:
         if not starts:
             return self
         names = {start.job.name for start in starts}
+        # A preempted job is not in this queue, even if it may start again later.
         preempted = {name for start in starts for name in start.preempts}
         running = [job for job in self.running if job.name not in preempted]
         running += [RunningJob.begun(start, self.now) for start in starts]
@@ -287,6 +289,7 @@ def numbers_of(nodes: NodeSet) -> Iterator[int]:
     >>> list(numbers_of(0b101))
     [0, 2]
     """
+    # A step for each node of the set, and not for each of the cluster.
     while nodes:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1

@@ -97,6 +97,7 @@ def groups_of_ends(
         last = None
         while next_end > edge + window:
             window = parameters.longer_window(window)
+    # The last group ends with the running jobs, and not at a window.
     if last is not None:
         yield last
 

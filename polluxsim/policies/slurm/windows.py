@@ -109,6 +109,7 @@ def _split(window: Window, *times: int) -> list[Window]:
     """
     pieces: list[Window] = []
     rest = window
+    # A time at an edge of the window, or outside, splits nothing.
     for time in times:
         if rest.begin < time < rest.end:
             pieces.append(rest._replace(end=time))
