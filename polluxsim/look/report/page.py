@@ -133,6 +133,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         title=_title(runs),
         what=_what(runs, report_runs),
         window=notes_on_window,
+        empty=descriptions.empty_states(runs, [report_run.label for report_run in report_runs]),
         forks=forks,
         bounds=bounds,
         regrets=regrets,
