@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import POLICY_COLOURS
-from polluxsim.look.descriptions import empty_states
+from polluxsim.look.empty_states import empty_states
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.cluster_views import queue
 from polluxsim.look.plot.distributions import cdf, fairness_cdf, fairness_of, jct_by_application, jct_cdf, spreads
