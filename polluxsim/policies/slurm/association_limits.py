@@ -44,7 +44,7 @@ class AssociationLimits:
         self._held = Counter[tuple[Group, str]]()
 
     def count(self, owner: Owner, held: Allocated) -> None:
-        """Count a running job."""
+        """Count what a running job holds."""
         resources = {
             "gpu": sum(on_node.gpus for on_node in held),
             "cpu": sum(on_node.cpus for on_node in held),
@@ -58,16 +58,18 @@ class AssociationLimits:
         """Return whether a limit stops a pending job now."""
         wanted = resources_of(job)
         for limit in self._limits_of(owner_of(job)):
+            # A limit on each job alone counts no other job.
             held = self._held[limit.group, limit.resource] if limit.group else 0
             if held + wanted[limit.resource] > limit.most:
                 return True
         return False
 
     def add(self, job: PendingJob) -> None:
-        """Count a job that starts."""
+        """Count a job that starts by what it asks for."""
         self._count(owner_of(job), resources_of(job))
 
     def _count(self, owner: Owner, resources: Mapping[str, int]) -> None:
+        """Count amounts of resources for all groups of a job."""
         for group in self._groups_of(owner):
             for resource, amount in resources.items():
                 self._held[group, resource] += amount
@@ -90,9 +92,11 @@ class AssociationLimits:
         inherited = set[tuple[str, str]]()
         for account in self._accounts.path(owner.account):
             for (name, resource), most in self._accounts.by_name[account].limits.items():
+                # In a QOS, the limit on the jobs of a user has another name than in an account.
                 replacing = "MaxJobsPU" if name == "MaxJobs" else name
                 if (replacing, resource) in of_qos or (name, resource) in inherited:
                     continue
+                # Limits on a whole account apply on each level of the tree.
                 if name.startswith("Grp"):
                     yield Limit(("account", account), resource, most)
                     continue
@@ -107,7 +111,7 @@ def owner_of(job: PendingJob) -> Owner:
 
 
 def resources_of(job: PendingJob) -> dict[str, int]:
-    """Return what a pending job asks for, by resource."""
+    """Return what a pending job asks for, by resource. All memory of a node, or memory of tasks, counts as 0."""
     request = job.request
     memory = sum(part.nodes * max(part.memory, 0) for part in request.parts)
     return {"gpu": request.gpus, "cpu": request.cpus, "mem": memory, "node": request.nodes, "jobs": 1}

@@ -1,4 +1,9 @@
-"""The reasons of the policy `slurm` for its decision about each job."""
+"""The reasons of the policy `slurm` for its decision about each job.
+
+A waiting job that does not start has the first reason that applies: its preemption, a limit of the simulator, a begin
+time, a limit of an account or a QOS, a scheduler that has not looked at it, the first place in the queue, or a job
+before it.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +86,7 @@ def reasons(
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
     places = _places_in(passes.queue)
+    # squeue gives the reason Resources to the first job that waits, and Priority to those behind it.
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     get_gpus = [waiting[name] for name in (*started, *preempted.resumed)]
@@ -119,6 +125,7 @@ def reasons(
             continue
         numbers |= _times(name, plans, next_run)
         numbers["gpus_left"] = gpus_left
+        # A job without a position is not in the queue, because no scheduler ran.
         if numbers.get("position", inf) > passes.num_considered:
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:

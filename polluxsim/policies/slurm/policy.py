@@ -1,4 +1,8 @@
-"""Slurm's schedulers as a policy of the simulator."""
+"""Slurm's schedulers as a policy of the simulator.
+
+`Turns` tells which schedulers are due in a round, and `JobsOfView` turns the view into the plain values on which they
+work. The schedulers themselves (`main_scheduler`, `backfill`) are functions of these values, and know no simulator.
+"""
 
 from __future__ import annotations
 
@@ -105,8 +109,9 @@ class Slurm(PriorityParameters, Policy):
         return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let the schedulers run that are due, and start their jobs."""
+        """Let the schedulers run that are due, and start their jobs in place of those that they preempt."""
         changes = view.changes
+        # Schedulers run only after a change. That a requeued job may start again is a change, too.
         if changes.jobs_or_nodes or changes.evicted:
             self._turns.note_change()
         if self._jobs.forget_requeued(whole_second(view.time)):
@@ -129,6 +134,7 @@ class Slurm(PriorityParameters, Policy):
                 placements[name] = ()
             placements[start.job.name] = self._jobs.start(start, now)
         view.limits.take_note(view.jobs, placements, others_keep=True)
+        # Without a job that waits, no run could start one.
         next_run = inf
         if len(passes.starts) < len(view.waiting):
             next_run = view.round_at(self._turns.next_run(view.time))
@@ -136,6 +142,7 @@ class Slurm(PriorityParameters, Policy):
         if len(self._jobs.cancelled) > len(cancelled):
             # The preempted jobs lose their GPUs now, and end at the next round.
             next_run = view.time
+        # The reasons may be asked for later, when the policy has other plans.
         plans = self._plans
         preempted = Preempted(
             self._jobs.begin_times, frozenset(self._jobs.suspended), frozenset(self._jobs.resumed), frozenset(cancelled)
@@ -172,11 +179,7 @@ class Slurm(PriorityParameters, Policy):
             return Passes()
         state = self._jobs.state(view)
         if self.priority_tier or view.partitions:
-            partitions = {}
-            for name in {name for job in (*view.running, *view.waiting) for name in partitions_of_queue(job.queue)}:
-                nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
-                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
-            state = replace(state, partitions=partitions)
+            state = replace(state, partitions=self._partitions(view, state))
         state = replace(state, pending=self._in_order(state))
         queue = state.pending
         num_considered = 0
@@ -186,6 +189,7 @@ class Slurm(PriorityParameters, Policy):
             depth = turns.depth(now)
             by_main = main_scheduler(state, self, depth)
             state = state.after(by_main)
+            # A depth of 0 is the whole queue.
             num_considered = min(depth or len(queue), len(queue))
             turns.note_main(now, is_whole_queue=num_considered == len(queue))
         if runs_backfill:
@@ -202,10 +206,23 @@ class Slurm(PriorityParameters, Policy):
             stopped = frozenset(job.name for job in queue if job.name not in started and state.limits.stops(job))
         return Passes(queue, num_considered, by_main, by_backfill, stopped)
 
+    def _partitions(self, view: ClusterView, state: ClusterState) -> dict[str, Partition]:
+        """Return the partitions of the jobs by name. Without partitions of the cluster, each has all nodes."""
+        partitions: dict[str, Partition] = {}
+        for job in (*view.running, *view.waiting):
+            for name in partitions_of_queue(job.queue):
+                if name in partitions:
+                    continue
+                nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
+                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
+        return partitions
+
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""
         if self.priority_type == BASIC:
+            # Without tiers, the jobs are in the order of submission already.
             return in_order(state.pending, state.partitions) if state.partitions else state.pending
+        # Slurm computes priorities once in a period.
         period = 60 * self.priority_calc_period
         computed_at = state.now // period * period
         fair_share: dict[str, float] = {}
@@ -213,7 +230,8 @@ class Slurm(PriorityParameters, Policy):
             for job in state.pending:
                 self._usage.add_user(job.user)
             fair_share = fair_shares(self._usage.at(computed_at), self)
-        return in_order(with_priorities(state.pending, state.nodes, computed_at, fair_share, self), state.partitions)
+        prioritised = with_priorities(state.pending, state.nodes, computed_at, fair_share, self)
+        return in_order(prioritised, state.partitions)
 
     def _count_use(self, view: ClusterView, passes: Passes) -> None:
         """Count the use of jobs that ended, start, or lose their nodes."""

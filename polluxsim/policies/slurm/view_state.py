@@ -1,4 +1,9 @@
-"""The view of the simulator as the plain values of Slurm's schedulers."""
+"""The view of the simulator as the plain values of Slurm's schedulers.
+
+A view tells neither time limits of all jobs nor their expected ends, which Slurm plans with. `JobsOfView` computes them
+when a job arrives or starts, and keeps them until it ends. The limits of the simulator on users and queues stop jobs as
+the limits of accounts and QOS do (`UseLimits`).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ HIGHEST_PRIORITY = 4_294_901_759  # of the first job under priority/basic; each 
 
 
 def whole_second(time: float) -> int:
-    """Return a time as slurmctld sees it [s]."""
+    """Return a time as slurmctld sees it [s]: rounded down, but not below the whole second that it nearly reaches."""
     return floor(time + abs(time) * ROUNDING)
 
 
@@ -92,6 +97,7 @@ class JobsOfView:
         for node, gpus in enumerate(view.gpus_per_node):
             if not gpus:
                 self._requeue_suspended(node)
+        # A fork may alter any job. Otherwise, a job whose start the policy has not seen arrives with GPUs.
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
                 ran = job.attained_service / job.num_replicas
@@ -178,15 +184,7 @@ class JobsOfView:
         nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
-            held = []
-            for node, gpus in job.placement:
-                needed = self._needs(hosts, job, gpus)
-                part = Part(1, gpus, needed.cpus, needed.memory)
-                held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
-            runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
-            start = self._starts.get(job.job_id, 0)
-            partition = self._partitions.get(job.job_id, job.queue or "")
-            running.append(runs._replace(start=start, partition=partition, qos=job.qos or ""))
+            running.append(self._running_job(hosts, job, nodes))
         return ClusterState(whole_second(view.time), nodes, running, ())
 
     def state(self, view: ClusterView) -> ClusterState:
@@ -213,6 +211,19 @@ class JobsOfView:
         """Return whether a waiting job takes no part, because it was preempted."""
         return name in self._requeued_until or name in self.suspended or name in self.resumed or name in self.cancelled
 
+    def _running_job(self, hosts: HostsOfView, job: JobView, nodes: Sequence[Node]) -> RunningJob:
+        """Return a running job as a plain value."""
+        held = []
+        for node, gpus in job.placement:
+            needed = self._needs(hosts, job, gpus)
+            part = Part(1, gpus, needed.cpus, needed.memory)
+            held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
+        runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
+        # The policy has not seen the start of a job that another policy placed before a fork.
+        start = self._starts.get(job.job_id, 0)
+        partition = self._partitions.get(job.job_id, job.queue or "")
+        return runs._replace(start=start, partition=partition, qos=job.qos or "")
+
     def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> Limits:
         """Return the limits of accounts and QOS, and what running jobs hold of them."""
         parameters = self.parameters
@@ -236,7 +247,7 @@ class JobsOfView:
         return Node(view.gpus_per_node[number], hosts.cpus(number), weight, gpu_type, memory=memory)
 
     def _pending_job(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> PendingJob:
-        """Return a waiting job as a plain value."""
+        """Return a waiting job as a plain value, which is made once: its limit and priority stay while it waits."""
         pending = self._pending.get(job.job_id)
         if pending is None:
             self._num_submitted += 1
@@ -255,7 +266,7 @@ class JobsOfView:
         return pending
 
     def _limit(self, view: ClusterView, job: JobView) -> int:
-        """Return the limit of a job [s], rounded up to whole minutes as Slurm does."""
+        """Return the limit of a job [s], rounded up to whole minutes as Slurm does; at least one minute."""
         limit = job.time_limit
         if limit is None:
             limit = self.overestimate * (view.delay_of(job) + _time_left(view, job))
