@@ -27,7 +27,7 @@ from polluxsim.policies.slurm.priority import in_order
 from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, PriorityParameters
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
-from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start, node_set
+from polluxsim.policies.slurm.values import ClusterState, LimitStop, Partition, PendingJob, Start, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, placement_of, whole_second
 from polluxsim.workloads.job import Job
@@ -196,10 +196,13 @@ class Slurm(PriorityParameters, Policy):
             turns.note_backfill(now)
         if by_main or by_backfill:
             turns.note_starts()
-        stopped: frozenset[JobId] = frozenset()
+        stopped: dict[JobId, LimitStop] = {}
         if self.accounts or self.qos:
             started = {start.job.name for start in (*by_main, *by_backfill)}
-            stopped = frozenset(job.name for job in queue if job.name not in started and state.limits.stops(job))
+            for job in queue:
+                stop = None if job.name in started else state.limits.stop(job)
+                if stop is not None:
+                    stopped[job.name] = stop
         return Passes(queue, num_considered, by_main, by_backfill, stopped)
 
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:

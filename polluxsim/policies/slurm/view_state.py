@@ -23,6 +23,7 @@ from polluxsim.policies.slurm.values import (
     ClusterState,
     Held,
     Limits,
+    LimitStop,
     Node,
     Part,
     PendingJob,
@@ -335,6 +336,10 @@ class UseLimits:
         if self._of_associations.stops(job):
             return True
         return bool(self._held) and self._held.stop(self._jobs[job.name]) is not None
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return the first limit of an account or a QOS that stops a pending job now; None if none does."""
+        return self._of_associations.stop(job)
 
     def add(self, job: PendingJob) -> None:
         """Count a job that starts."""
