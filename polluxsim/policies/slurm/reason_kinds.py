@@ -124,10 +124,10 @@ def _kind_of_limit(name: str, resource: str, whose: str) -> ReasonKind:
 
 BEGIN_TIME = ReasonKind(
     "slurm-begin-time",
-    "BeginTime: the job was preempted and requeued. It may start again at {next_run:clock}, and needs "
-    "{gpus_needed:GPU}.",
+    "BeginTime: the job has a begin time, or was preempted and requeued. It may start from {next_run:clock} on, and "
+    "needs {gpus_needed:GPU}.",
     UNITS,
-    "A requeued job waits before it may start again, with the reason BeginTime in squeue.",
+    "A job waits for its begin time, as a requeued job does, with the reason BeginTime in squeue.",
     excuses_waiting=waits_for_slurm,
 )
 PREEMPTED = ReasonKind(
