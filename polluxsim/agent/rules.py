@@ -266,7 +266,10 @@ class BalancingAgent(RuledAgent):
         return self._divided
 
     def _divided(self, crew: Crew, epoch: int) -> DividedBatch:
-        """Return the division of the batch of an epoch by the next parts; equal parts if a type has none yet."""
+        """Return the batch of an epoch, divided over the GPUs of the types by the latest parts of the controller.
+
+        The GPUs have equal parts if the controller has none yet for one of the types.
+        """
         types, gpus = zip(*crew, strict=True)
         weights = [1.0] * len(types)
         # Parts of some of the types say nothing about the others.

@@ -152,7 +152,7 @@ def _data_of_match(match: Match) -> dict[str, Any]:
 
 
 def sheet_of_whatif(found: LogWhatIf, price: Price | None = None) -> Sheet:
-    """Return the answer of a what-if of a log, with the cost of the nodes if they have a price."""
+    """Return the answer of a what-if of a log, with the cost of the nodes if there is a price and a replayed case."""
     request = found.request
     mean = length(found.recorded.mean())
     nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"

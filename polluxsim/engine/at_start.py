@@ -19,11 +19,11 @@ from polluxsim.workloads.past import Past
 def place_running_jobs(state: State) -> None:
     """Place the jobs that run at the start of the run, without a restart delay, and count all jobs from before it.
 
-    A job gets the nodes that it is on. If they are unknown, do not exist or have too few GPUs, it gets other nodes: one
-    node if the job fits on one. If the cluster has too few GPUs for all jobs, the jobs that started last wait for GPUs
-    like pending jobs. They keep the work that they have done.
+    A job gets the nodes that it is on. If they are unknown, do not exist or have too few GPUs, it gets other nodes that
+    it can use. Jobs get these nodes in order of their starts. A job for which too few GPUs are left waits like a
+    pending job, and keeps the work that it has done.
 
-    Raise InvalidInputError if a job cannot run on the GPUs that it is on.
+    Raise InvalidInputError if a job cannot run on the GPUs that it gets.
     """
     entries = [(job, job.job.past) for job in state.jobs.active.values() if job.job.past is not None]
     running = sorted([(job, past) for job, past in entries if past.is_running], key=_start_of)
@@ -36,6 +36,7 @@ def place_running_jobs(state: State) -> None:
             except InvalidAllocationError as error:
                 problem = f"it cannot run on its GPUs at the start of the run: {error}"
                 raise state.scenario.workload.error(job.job, problem) from error
+            # It goes on as before: nothing starts again at the start of the run.
             moves.append(move._replace(delay=0.0))
     gpus_placed = [_gpus_of(job) for job in placements]
     gpus_without_room = [_gpus_of(job) for job, _ in running if job not in placements]
@@ -53,13 +54,15 @@ def place_running_jobs(state: State) -> None:
 
 def _start_of(entry: tuple[ActiveJob, Past]) -> tuple[float, int]:
     job, past = entry
+    # A running job has a start; only the type of the field allows None.
     return past.started or 0.0, job.order
 
 
 def _chosen(state: State, running: Sequence[tuple[ActiveJob, Past]]) -> dict[ActiveJob, Placement]:
-    """Return the placements of running jobs, which are in order of their starts. Jobs without room are left out."""
+    """Return the placements of running jobs; jobs without room are left out. `running` is in order of the starts."""
     free = FreeGpus(state.nodes.idle(len(state.nodes.present(state.clock.now))))
     chosen: dict[ActiveJob, Placement] = {}
+    # Jobs with known nodes come first, so that no other job takes these nodes.
     for job, past in running:
         if past.placement and free.has(past.placement):
             free.take(past.placement)
@@ -72,6 +75,7 @@ def _chosen(state: State, running: Sequence[tuple[ActiveJob, Past]]) -> dict[Act
             continue
         speeds = state.scenario.speeds_of(job.job)
         gpus = _gpus_of(job)
+        # The type on which the job is fastest comes first.
         for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
             nodes = _nodes_of(state, job, name, len(free.gpus))
             if gpus <= spare_gpus.setdefault(nodes, free.on(nodes)):
@@ -90,7 +94,7 @@ def _started(job: ActiveJob) -> float:
 
 
 def _gpus_of(job: ActiveJob) -> int:
-    """Return the GPUs that a job holds at the start of the run."""
+    """Return the number of GPUs that a running job holds at the start of the run; the request if it is unknown."""
     past = job.job.past
     if past is None or not past.placement:
         return job.job.num_replicas
@@ -98,7 +102,7 @@ def _gpus_of(job: ActiveJob) -> int:
 
 
 def _nodes_of(state: State, job: ActiveJob, gpu_type: str, num_nodes: int) -> tuple[int, ...]:
-    """Return the numbers of the nodes of a type that a job can use among the first nodes."""
+    """Return the numbers of the nodes of a type that a job can use, among the first `num_nodes` nodes."""
     cluster = state.scenario.cluster
     types = state.nodes.node_types
     nodes: Sequence[int] = range(num_nodes)
@@ -122,8 +126,8 @@ def _shape_of(state: State, job: ActiveJob, gpu_type: str) -> Shape:
 def _packed(free: FreeGpus, shape: Shape, nodes: Sequence[int]) -> Placement:
     """Take free GPUs for a running job of a shape.
 
-    If the shape does not fit, the job gets the fullest node that has enough GPUs, and otherwise the nodes with the most
-    free GPUs: it runs, wherever it is.
+    If the shape does not fit, or leaves the nodes open, the job gets the fullest node that has enough GPUs, and
+    otherwise the nodes with the most free GPUs: it runs, wherever it is.
     """
     gpus = shape.gpus
     if shape.parts:

@@ -17,7 +17,8 @@ from polluxsim.policies.contract.view import Decision
 def batches_of(decision: Decision, new: Mapping[JobId, Placement], state: State) -> dict[JobId, ChosenBatch]:
     """Return the batch sizes that a decision names. `new` has the placements that change.
 
-    Raise InvalidAllocationError, or InvalidBatchSizeError with the job, the batch size and the limit.
+    Raise InvalidAllocationError if a job is not active, and InvalidBatchSizeError if it gets no GPUs, or cannot have
+    the batch size on them.
     """
     chosen: dict[JobId, ChosenBatch] = {}
     for job_id, size in decision.batch_sizes.items():
@@ -27,6 +28,7 @@ def batches_of(decision: Decision, new: Mapping[JobId, Placement], state: State)
         if not isinstance(size, BatchSize):
             must_be = "a BatchSize, like polluxsim.BatchSize(total=64)"
             raise InvalidBatchSizeError(f"chose the batch size {short(size)} of job {job_id!r}, must be {must_be}")
+        # An empty placement in `new` takes the job's GPUs, so it must not count as missing.
         placement = new.get(job_id, job.placement)
         if not placement:
             raise InvalidBatchSizeError(f"chose {size!r} of job {job_id!r}, which gets no GPUs: leave the job out")
@@ -35,7 +37,7 @@ def batches_of(decision: Decision, new: Mapping[JobId, Placement], state: State)
 
 
 def _chosen(job: ActiveJob, size: BatchSize, placement: Placement, state: State) -> ChosenBatch:
-    """Return the batch size of a job on a placement, which must be within the limits of the job."""
+    """Return the batch size of a job on a placement. Raise InvalidBatchSizeError outside the limits of the job."""
     types = state.nodes.node_types.names_of(placement)
     _, shape, gpus = spread(placement)
     description = f"chose {size!r} of job {job.job_id!r} on {gpus} GPU{'s' * (gpus != 1)}"
@@ -52,7 +54,8 @@ def _chosen(job: ActiveJob, size: BatchSize, placement: Placement, state: State)
     try:
         truth = job.truth.for_gpu_type(types[0])
         choice = size.split(BatchLimits.of(truth.application), gpus)
-        truth.speed_at(shape, choice)  # raises ProfileRangeError outside the measured range
+        # Only for its error: it raises ProfileRangeError outside the measured range.
+        truth.speed_at(shape, choice)
     except (InvalidBatchSizeError, ProfileRangeError) as error:
         raise InvalidBatchSizeError(f"{description}: {error}") from error
     return ChosenBatch(choice, size.this_epoch_only)

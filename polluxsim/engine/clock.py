@@ -72,6 +72,7 @@ class Event(simpy.Event):
         self.about = about
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Event:
+        # The copy of a bound method is bound to the copy of its object, so the copy of a run has its own events.
         (action,) = self.callbacks
         clock = cast("Clock", self.env)
         return Event(deepcopy(clock, memo), self.rank, deepcopy(action, memo), deepcopy(self.about, memo))
@@ -95,7 +96,7 @@ class Clock(simpy.Environment):
         now = property(attrgetter("_now"), doc="Time of the run [s].")
 
     def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
-        """Call an action at this time [s], or at the round that is the same instant.
+        """Call an action at this time [s], or at the round or the present time if that is the same instant.
 
         Events of one rank happen by `order`, then by age.
         """
@@ -118,6 +119,7 @@ class Clock(simpy.Environment):
 
         An event of this instant can have called for a round at once, while arrivals of this instant are still to come.
         """
+        # Events of the present instant were joined before the first of them.
         time, rank, *_ = self._queue[0]
         return time != self._now or int(rank) == Rank.ROUND
 
@@ -126,7 +128,8 @@ class Clock(simpy.Environment):
         queue = self._queue
         first = queue[0][0]
         latest = first + JOINED * slack(first)
-        unseen = [1, 2]  # positions in the queue, which is a heap
+        # The queue is a heap: no event is earlier than its parent, so the branch below a later event is left out.
+        unseen = [1, 2]  # positions in the queue
         while unseen:
             position = unseen.pop()
             if position >= len(queue) or queue[position][0] > latest:
@@ -147,6 +150,7 @@ class Clock(simpy.Environment):
         events = []
         while self._queue and self._queue[0][0] <= latest:
             events.append(heappop(self._queue))
+        # Times in the order of the ranks stay as they are, to the last bit.
         ranks = [rank for _, rank, _, _ in events]
         if ranks == sorted(ranks):
             instants = [time for time, _, _, _ in events]
@@ -163,6 +167,7 @@ class Clock(simpy.Environment):
 
 def check_range(time: float, interval: float, what: str, *names: str) -> None:
     """Raise an `InvalidConfigError` about `what`, with its `names`, if rounds around a time [s] are equal floats."""
+    # Written with `not`, so that a time that is not a number raises too.
     if not time < MOST_ROUNDS * interval:
         subject = " ".join([what, *map(repr, names)])
         raise InvalidConfigError(
@@ -219,7 +224,7 @@ class ExactTime:
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and time of the last boundary of an interval from `start` to `now`."""
+        """Return `progress` and `start`: continuous time has no boundaries of intervals."""
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
@@ -240,10 +245,10 @@ class WholeSeconds:
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
     ) -> list[Milestone]:
-        """Return the whole second, half to even, of the interval in which each boundary is reached.
+        """Return when a job reaches each boundary in turn, as in `ExactTime.course`.
 
-        A time that is rounded down to the first instant of an interval is still within the interval: the round of that
-        instant is over.
+        The time since the start of training or of the last interval is rounded to a whole second, half to even. A time
+        that is rounded down to the first instant of an interval is still within it: the round of that instant is over.
         """
         interval = self.round_interval
         course: list[Milestone] = []
@@ -259,6 +264,7 @@ class WholeSeconds:
                 while progress + step < boundary:
                     progress += step
                     start += interval
+            # Python rounds halves to even, as the artifact does.
             seconds = round((boundary - progress) / rate)
             start += seconds
             is_first_instant = not seconds and remaining == interval
@@ -267,10 +273,11 @@ class WholeSeconds:
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return the sum of the complete intervals, added in order, and the time of their end."""
+        """Return the progress after the intervals that are complete at `now`, added in order, and their end."""
         remaining = self.round_interval - start % self.round_interval
         step = rate * self.round_interval
         while start + remaining <= now:
+            # Whole intervals add the same number each, as in `course`: their sums must be equal to the last bit.
             if remaining == self.round_interval:
                 progress += step
             else:

@@ -46,7 +46,8 @@ class Plan(NamedTuple):
 def plan_of(answer: object, state: State, name: str | None = None) -> Plan:
     """Return the plan of a policy's answer, which is a mapping or a `Decision`.
 
-    An error names the policy, by default that of the run.
+    Raise InvalidAllocationError, or a class based on it, if the answer is invalid. The error names the policy, by
+    default that of the run.
     """
     try:
         if not isinstance(answer, Decision) and not _is_mapping(answer):
@@ -61,6 +62,7 @@ def plan_of(answer: object, state: State, name: str | None = None) -> Plan:
             hosts = granted_hosts(decision, moves, state)
         return Plan(decision, moves, hosts, batches)
     except InvalidAllocationError as error:
+        # The same class, so that a caller can tell the kinds of errors apart.
         raise type(error)(f"policy {name or state.scenario.policy_name} {error}") from error
 
 
@@ -88,11 +90,12 @@ FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
 
 
 def _with_plain_values(decision: Decision, state: State) -> Decision:
-    """Return a decision with plain values in all fields other than its allocation."""
+    """Check the types of all fields, and return a decision with plain numbers. Values in mappings are not checked."""
     for name, is_valid, must_be in FIELDS:
         value = getattr(decision, name)
         if not is_valid(value):
             raise _wrong(name, value, must_be)
+    # The values in the mappings are checked later, when the jobs and their GPUs are.
     fitness = _number("fitness", decision.fitness)
     bound = _number("upper_bound", decision.upper_bound)
     if bound is not None and bound <= 0:
@@ -116,7 +119,10 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
 
 
 def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
-    """Return the rejected jobs, each once, in order of submission."""
+    """Return the rejected jobs, each once, in order of submission.
+
+    Raise InvalidAllocationError if a job is not active, holds GPUs or gets some in `allocation`.
+    """
     for job_id in decision.rejected:
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise not_active("rejected", job_id)
@@ -153,6 +159,7 @@ def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ..
     try:
         plain: list[Any] = [(whole_number_of(node), whole_number_of(gpus)) for node, gpus in pairs]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
+        # What is no list of pairs gets the same error as a pair of other values.
         plain = [(None, None)]
     if any(None in pair for pair in plain):
         raise InvalidAllocationError(f"gave job {job_id!r} {short(pairs)}, must be pairs {what} of whole numbers")
@@ -161,6 +168,7 @@ def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ..
 
 def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapping[JobId, ChosenBatch]]:
     """Return the changes of GPUs, in order of submission, and the batch sizes that the policy chose."""
+    # Only changes are checked and applied: most decisions name many jobs, and change few.
     new = dict(_changed(decision, state))
     shared = _newly_shared(decision, state)
     new |= {job_id: _placement_of(gpus) for job_id, gpus in shared.items()}
@@ -169,6 +177,7 @@ def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapp
         if decision.shared:
             not_named -= decision.shared.keys()
         new |= dict.fromkeys(not_named, ())
+    # Nodes that the decision releases do not count; those that it requests do not count yet.
     up = state.nodes.present(state.clock.now, decision.num_nodes)
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
@@ -179,6 +188,7 @@ def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapp
     else:
         _check_free(new, up, state)
     if decision.num_nodes is not None:
+        # No job may keep GPUs of a node that the decision releases.
         for job in state.jobs.placed.values():
             _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
     batches: Mapping[JobId, ChosenBatch] = {}
@@ -195,7 +205,7 @@ def _moves(decision: Decision, state: State) -> tuple[Mapping[JobId, Move], Mapp
 
 
 def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placement]]:
-    """Yield the jobs whose placement changes, ignoring the order of nodes."""
+    """Yield each job whose placement changes, with the new placement. The order of nodes does not count."""
     active = state.jobs.active
     for job_id, placement in decision.allocation.items():
         if not isinstance(job_id, str) or job_id not in active:
@@ -209,7 +219,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 
 
 def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
-    """Return the jobs whose numbered GPUs change, ignoring their order."""
+    """Return the new GPUs by number of the jobs whose numbered GPUs change. The order of GPUs does not count."""
     held_by = state.nodes.shared.held
     new = {}
     for job_id, gpus in decision.shared.items():
@@ -217,6 +227,7 @@ def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
             raise not_active("gave GPUs to", job_id)
         if job_id in decision.allocation:
             raise InvalidAllocationError(f"named job {job_id!r} in allocation and in shared, must be one of them")
+        # Checked when they were new.
         if gpus is held_by.get(job_id):
             continue
         plain = _pairs(job_id, gpus, "(node, number)")
@@ -260,8 +271,9 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
 
 
 def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
-    """Check that no GPU is given twice, if no job shares GPUs."""
+    """Raise OverAllocationError if jobs would hold more GPUs than a node has. No job shares GPUs."""
     free = state.nodes.idle(len(up))
+    # All GPUs of jobs that change come free first: a job may get the GPUs that another one leaves.
     for job_id in new:
         for node, gpus in state.jobs.active[job_id].placement:
             if node < len(up):
@@ -279,13 +291,14 @@ def _check_shared(
     """Check that the nodes have all GPUs that jobs will hold, and that jobs on one GPU fit together.
 
     `new` has all changes as placements, and `shared` the new GPUs by number. `up` contains the number of GPUs of each
-    node that is up.
+    node, 0 for a node that is down.
     """
     users: defaultdict[Gpu, list[Tenant]] = defaultdict(list)
     used = Counter[int]()
     for tenant in _tenants(new, shared, state):
         for gpu in tenant.gpus:
             users[gpu].append(tenant)
+        # Jobs without numbers hold whole GPUs, of which only the number per node counts.
         if not tenant.gpus:
             used.update(dict(tenant.placement))
     used.update(node for node, _ in users)
@@ -345,7 +358,10 @@ def _delays(decision: Decision, state: State) -> dict[JobId, float]:
 
 
 def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus, batch: ChosenBatch | None = None) -> Move:
-    """Return a change of GPUs, with the speed of the job on the new GPUs at the batch size of the policy or agent."""
+    """Return a change of GPUs, with the speed of the job on the new GPUs at the batch size of the policy or agent.
+
+    Raise InvalidAllocationError, or a class based on it, if the job cannot use the GPUs.
+    """
     if not placement:
         return Move(job, placement, None)
     types = nodes.node_types.names_of(placement)
@@ -388,7 +404,7 @@ def move_of(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
 
 
 def _mixed_speed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> TrainingSpeed:
-    """Return the speed on GPUs of several types, among which the agent must know how to divide a batch."""
+    """Return the speed on GPUs of several types. Raise InvalidAllocationError if the agent cannot divide a batch."""
     if job.agent.divide is None or numbered:
         mixed = " and ".join(nodes.node_types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, must be of one type")
@@ -405,6 +421,7 @@ def _most_replicas(job: ActiveJob, *, policy_chooses: bool) -> int:
     application = job.truth.application
     request = job.job
     batch_size = request.batch_size
+    # A batch size that can change does not limit the GPUs by its present value.
     if policy_chooses or job.agent.learns:
         batch_size = application.largest_batch
     largest = max(application.most_replicas(batch_size), request.num_replicas)

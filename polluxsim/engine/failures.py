@@ -64,7 +64,7 @@ class DrawnFailures:
             yield "cluster.failures.group_size has no effect: group_rate is 0"
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return even numbers for nodes, and odd numbers for groups."""
+        """Return even numbers for nodes, and odd numbers for groups; none for those without a rate."""
         if self.rate:
             yield from range(0, 2 * num_nodes, 2)
         if self.group_rate:
@@ -75,6 +75,7 @@ class DrawnFailures:
         """Return the next outage of a node or a group."""
         index, is_group = divmod(unit, 2)
         if is_group:
+            # The last group may name nodes that do not exist. They are ignored, as nodes that are not up.
             nodes = tuple(range(index * self.group_size, (index + 1) * self.group_size))
             mean = NODE_DAYS / self.group_rate
             kind = "group failure"
@@ -111,7 +112,7 @@ class SpotReclaims:
     warning: Annotated[Seconds, TIME] = 120.0
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return a unit for each node."""
+        """Return a unit for each node; none if the rate is 0."""
         if not self.rate:
             return ()
         return range(num_nodes)
@@ -161,6 +162,7 @@ class RecordedFailures:
     """True, because the file contains the end of each failure. `cluster.repairs` has no effect on these failures."""
 
     def __post_init__(self) -> None:
+        # The class is frozen, so this field is set past its check.
         outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))
         object.__setattr__(self, "_outages", outages)
 
@@ -172,7 +174,7 @@ class RecordedFailures:
         return range(len(self._outages))
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage | None:
-        """Return the outage of a row. Each happens once."""
+        """Return the outage of a row, which happens once; None after it."""
         if number > 0:
             return None
         _, outage = self._outages[unit]

@@ -27,7 +27,10 @@ from polluxsim.workloads.workload import Job
 def finish_time_fairness(
     state: State, jobs: Mapping[JobId, Job], records: Records[JobRecord]
 ) -> Iterator[float | None]:
-    """Yield ρ of each job; None if the job is not complete, or if its time alone is unknown.
+    """Yield ρ of each job, in the order of the records.
+
+    It is None if the job is not complete, if it was submitted before the start of the run, or if its time alone is
+    unknown.
 
     The equal share is the mean number of GPUs over the mean number of unfinished jobs, both over the life of the job.
     The time alone is the time in the scenario in which the job ended.
@@ -37,6 +40,7 @@ def finish_time_fairness(
     now = state.clock.now
     submit_times = np.asarray(records.column("submit_time"))
     ends = np.array([now if time is None else time for time in records.column("end_time")], dtype=float)
+    # A job that is submitted after the end of the run has no life, and would disturb the sums of the others.
     contention = np.ones(len(records))
     submitted = submit_times <= now
     contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
@@ -70,6 +74,7 @@ def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
     times = np.concatenate([begin, end])
     order = np.argsort(times, kind="stable")
     unfinished = np.cumsum(np.repeat([1.0, -1.0], [len(begin), len(end)])[order])
+    # The number of unfinished jobs, integrated from the first time to each time.
     areas = np.concatenate([[0.0], np.cumsum(unfinished[:-1] * np.diff(times[order]))])[: len(times)]
     area = np.empty(len(times))
     area[order] = areas
@@ -107,6 +112,7 @@ def run_alone(
     Its start costs the delay of a first start. Its agent can change the batch size after each epoch and at each round,
     as on a shared cluster.
     """
+    # Without a simulation: one job on constant GPUs needs no queue of events.
     alone = ActiveJob(job, truth, agent, settings.time_rule)
     shape = gpus_by_node(placement)
     speed = truth.speed_at(shape, agent.choose(len(placement), sum(shape), gpu_type))
@@ -130,9 +136,10 @@ def run_alone(
 
 
 class TimesAlone:
-    """Completion times alone. The time after the start is computed once for equal jobs.
+    """Completion times alone. The time after the start is computed once for equal jobs, other than gangs.
 
-    With a constant batch size the time is a sum over epochs. A job whose agent learns is simulated with a new agent.
+    With a constant batch size the time is a sum over epochs. A job whose agent learns, or follows the plan of the job,
+    is simulated with a new agent.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -147,7 +154,7 @@ class TimesAlone:
 
         None if its profile does not cover these GPUs. The job starts at the first round after its submission. A gang
         that needs more GPUs than its share has them for a part of the time. On several GPU types, the result is the
-        mean over types, weighted by GPUs.
+        harmonic mean over the types that the job can use, weighted by their GPUs.
 
         Source: for several types, Sia (SOSP '23), §5.
         """
@@ -199,6 +206,7 @@ class TimesAlone:
         first_batch_size = None
         if scenario.batch_rule:
             first_batch_size = job.batch_size  # the rule may begin with the user's batch size
+        # Everything about a job and its agent that the time depends on.
         key = (job.application, job.duration, job.speeds, batch_size, first_batch_size, gpus, gpu_type)
         run_time = self._run_times.get(key)
         if run_time is None:

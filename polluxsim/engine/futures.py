@@ -39,7 +39,7 @@ class Fork(NamedTuple):
     chance: int | None = None  # Seed of later failures of nodes and jobs. With None, they fail as before.
 
     def trimmed(self, num_nodes: int) -> Fork:
-        """Return the fork without nodes that it both adds and drops, given the present number of nodes."""
+        """Return the fork without the last nodes if it both adds and drops them, given the present number of nodes."""
         lost = set(self.lost_nodes)
         cluster = self.scenario.cluster
         last = cluster.num_nodes
@@ -83,9 +83,11 @@ class Forks:
         before = self._state.scenario
         self.num_pending -= 1
         fork = event.about.trimmed(before.cluster.num_nodes)
+        # First, because the new nodes, jobs and agents are made from the new scenario.
         state.use_scenario(fork.scenario)
         has_changed = self._change_nodes(fork, before)
         has_changed |= self._change_jobs(fork)
+        # After the nodes: the failures of new nodes are drawn anew too.
         if fork.chance is not None:
             self._downtime.draw_anew(fork.chance)
             self._crashes.draw_anew(fork.chance)
@@ -107,6 +109,7 @@ class Forks:
             state.add_nodes(fork.scenario.cluster)
             self._downtime.schedule_new_units()
         if fork.lost_nodes:
+            # Without checkpoints in the scenario, a failure would take all work of a job.
             if not before.work_can_be_lost:
                 self._leave(fork.lost_nodes)
             self._downtime.drop(fork.lost_nodes)

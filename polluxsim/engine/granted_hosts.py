@@ -17,12 +17,17 @@ from polluxsim.policies.contract.view import Decision
 
 
 def granted_hosts(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
-    """Return the granted CPUs and memory for each GPU. The nodes must have them beside the parts of all other jobs."""
+    """Return the granted CPUs and memory for each GPU.
+
+    Raise InvalidAllocationError, or a class based on it, if a grant is invalid, or if a node does not have the granted
+    CPUs and memory beside the parts of all other jobs.
+    """
     cluster = state.scenario.cluster
     if not cluster.hosts:
         raise InvalidAllocationError("granted CPUs and memory, but the cluster does not say what its nodes have")
     placements = {job_id: job.placement for job_id, job in state.jobs.placed.items()}
     placements |= {job_id: move.placement for job_id, move in moves.items()}
+    # A grant is checked against the GPUs that the job will hold.
     granted = {job_id: _host(job_id, host, placements) for job_id, host in decision.hosts.items()}
     part = _parts(moves, state)
     free_cpus = [host.cpus for host in cluster.hosts]

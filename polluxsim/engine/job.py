@@ -84,17 +84,18 @@ class ActiveJob:
 
     @property
     def next_epoch(self) -> Milestone:
-        """Return when the next epoch begins within its known course; `NEVER` if the course ends before."""
+        """Return when the job enters its next epoch by its known course; `NEVER` in the last epoch of the course."""
         return self.segment.milestone if self._ahead else NEVER
 
     def is_training(self, now: float) -> bool:
-        """Return whether the job has GPUs and its restart delay is over."""
+        """Return whether the job has trained in its present segment: it has GPUs, and its restart delay is over."""
         return self.training_speed is not None and not has_come(now, self.segment.start)
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
         ahead = self._ahead
         start, after_round = self.segment.milestone
+        # A boundary at this very instant is passed, unless the round of the instant comes before it.
         # All times from `earliest` to `latest` are the same instant as `now`.
         earliest = now - slack(now)
         latest = now + slack(now)
@@ -143,6 +144,7 @@ class ActiveJob:
         last = cycle.last_end(passed, error)
         if last is None:
             return cycle.after(passed, cycle.kept, error)
+        # The last checkpoint saved the progress of its beginning, in training time without checkpoints.
         saved = self.rule.progress_at(segment.progress, segment.rate, segment.start, segment.start + last)
         return cycle.after(passed, saved, error)
 
@@ -165,6 +167,7 @@ class ActiveJob:
             self._trained += max(now - self.holding.since - self.holding.delay, 0.0)
         self.holding.hold(placement, now, restart_delay)
         self.training_speed = speed
+        # Another serial number makes the event at the end of the last segment void.
         self.serial += 1
         self.segment = Segment(self.segment.epoch, progress, now + restart_delay)
         self._ahead = []
@@ -203,7 +206,7 @@ class ActiveJob:
         self.segment = self.segment._replace(checkpoints=cycle._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float) -> Milestone:
-        """Begin a segment with the present speed, and return its next milestone that is an event."""
+        """Begin a segment with the present speed, and return the milestone that is an event: the end of its course."""
         before = self.segment
         epoch = before.epoch
         progress = self.progress_at(now)
@@ -222,8 +225,10 @@ class ActiveJob:
         self._ahead = course[::-1]  # the next one last, because `pop` takes the last item
         if cycle is not None:
             self._ahead = [cycle.delayed(ahead, start) for ahead in self._ahead]
+        # The plan's limit ends the job before its course does.
         if self._time_up < self._ahead[0][0]:
             self._ahead[0] = max(self._time_up, start), False
+        # Read before `pop`, which can take this last milestone.
         end = self._ahead[0]
         self.segment = self._trained_segment(epoch, progress, start, self._ahead.pop(), cycle)
         return end
@@ -240,6 +245,7 @@ class ActiveJob:
     def take_agent(self, agent: Agent, now: float) -> None:
         """Replace the agent, which observes the job if it trains. With GPUs, `begin_segment` must follow."""
         self.agent = agent
+        # The new agent has seen nothing, also of the present segment.
         self._has_observed = False
         self.batch = None
         if self.is_training(now):
@@ -280,7 +286,11 @@ class ActiveJob:
         return not self.agent_is_steady
 
     def end_epoch(self) -> bool:
-        """End an epoch that is an event. Return whether all work is done; otherwise a new segment must begin."""
+        """End an epoch that is an event. Return whether the job is over; otherwise a new segment must begin.
+
+        It is over when all work is done, or at the time limit of its plan.
+        """
+        # Before the epoch changes: the agent observes the epoch that ends.
         self._observe()
         epoch = self.segment.epoch
         now, _ = self.segment.milestone
@@ -288,6 +298,7 @@ class ActiveJob:
         if has_come(self._time_up, now):
             self.segment = Segment(epoch, self.progress_at(now), now, checkpoints=cycle)
             return True
+        # The exact boundary, and not the sum of the progress, so that rounding does not add up over epochs.
         self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], now, checkpoints=cycle and cycle.at_epoch_end())
         if epoch + 1 == len(self.truth.epoch_ends):
             return True
@@ -298,6 +309,7 @@ class ActiveJob:
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActiveJob:
+        # Requests, truths and segments never change, so copies share them.
         new = twin(self)
         new.holding = twin(self.holding)
         new.agent = deepcopy(self.agent, memo)
@@ -306,7 +318,7 @@ class ActiveJob:
 
     @property
     def _time_up(self) -> float:
-        """Return when the time limit of the job's plan is over, if it keeps its GPUs [s]."""
+        """Return when the time limit of the job's plan is over if it keeps its GPUs, ∞ without a plan [s]."""
         if self.job.plan is None:
             return inf
         return self.holding.since + self.holding.delay + self.job.plan.most_time - self._trained

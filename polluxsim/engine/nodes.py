@@ -115,7 +115,7 @@ class Nodes:
         return tuple(present)
 
     def idle(self, num_nodes: int) -> list[int]:
-        """Return the free GPUs of each of the first nodes on which jobs may be placed."""
+        """Return the free GPUs of each of the first nodes; 0 for a draining node, on which no job may start."""
         free = self.free[:num_nodes]
         for node in self.draining:
             if node < num_nodes:
@@ -131,7 +131,7 @@ class Nodes:
         return len(self._started(now, None)) - len(self.down)
 
     def all_outages(self) -> Records[OutageRecord]:
-        """Return the records of all outages so far, in order of time."""
+        """Return the records of all outages so far, in order of time, then of node."""
         outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
         return Records(OutageRecord, outages)
 
@@ -155,9 +155,10 @@ class Nodes:
         return self._accounts[-1].at(now).gpu_seconds
 
     def mean_gpus(self, start: float, end: float) -> float:
-        """Return the mean number of requested GPUs from one time to another [s]."""
+        """Return the mean number of requested GPUs from one time to another [s]; that at `end` if no time passes."""
         first = self._account_at(start)
         last = self._account_at(end)
+        # One account has one number, which a quotient would round.
         if first is last or end <= start:
             return float(last.gpus)
         return (last.at(end).gpu_seconds - first.at(start).gpu_seconds) / (end - start)
@@ -172,6 +173,7 @@ class Nodes:
 
     def add(self, cluster: Cluster, now: float) -> None:
         """Extend the cluster from now on to a larger one that begins with the present nodes [s]."""
+        # In place: `NumberedGpus` has the same list.
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
         self.num_failures += [0] * len(new)
@@ -205,12 +207,13 @@ class Nodes:
             if has_come(announced.get(node, inf), now):
                 del announced[node]
         gpus = self._cluster.gpus_per_node[node]
+        # An outage within another one extends it, and is no record of its own.
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
         self.down[node] = down._replace(until=max(until, down.until))
         self._resize(node, 0)
 
     def rise(self, node: int, now: float) -> None:
-        """Bring up a node whose outages are over."""
+        """Bring up a node, unless another outage of it ends later."""
         if has_come(self.down[node].until, now):
             outage = self.down.pop(node)
             self.outages.append(outage)
@@ -225,9 +228,10 @@ class Nodes:
             self._health = None
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Request this number of nodes, and release all nodes beyond it. Return when new nodes are up [s], or ∞."""
+        """Request this number of nodes, and release all beyond it. Return when new nodes are up [s]; ∞ without any."""
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
+        # The outages of a released node are not those of a node that is requested later in its place.
         for nodes in (self.coming, self.draining, self.down):
             for node in [node for node in nodes if node >= num_nodes]:
                 self._release(node, now)
@@ -245,6 +249,7 @@ class Nodes:
         num_up = bisect_right(self._up_at, now + slack(now))
         if at_most is not None:
             num_up = min(num_up, at_most)
+        # `_resize` empties the tuple after a change of sizes, so its length alone tells whether it is current.
         if num_up != len(self._present):
             sizes = list(self._cluster.gpus_per_node[:num_up])
             for node in self.down:

@@ -34,7 +34,10 @@ class Returns(NamedTuple):
 
 
 class Workshop:
-    """Repair nodes in order of failure. Without `repairs`, each failure has its own crew, and no spare node exists."""
+    """Repair nodes in order of failure.
+
+    Without a number of crews, each failure has its own crew. Without `repairs`, no spare node exists.
+    """
 
     def __init__(self, repairs: Repairs | None) -> None:
         # Heaps of the times at which each crew and each spare node is free.
@@ -53,6 +56,7 @@ class Workshop:
         if not outage.is_repair:
             return repaired
         if self._crews:
+            # Failures come in order of time, so each takes the crew that is free first.
             repaired = max(now, self._crews[0]) + outage.duration
             heapreplace(self._crews, repaired)
         if self._spares and len(outage.nodes) == 1:
@@ -101,6 +105,7 @@ class Downtime:
 
     def pending(self) -> Returns:
         """Return the outages in progress, or announced, whose nodes will come up again."""
+        # An outage that is not announced does not count: the run need not wait for it.
         nodes = self._state.nodes
         outages = list(self._in_progress.values())
         if nodes.draining or nodes.coming:
@@ -177,6 +182,7 @@ class Downtime:
         else:
             until = self._workshop.until(now, coming.what)
         self._state.take_down(coming.what, until)
+        # Nodes that are down for good have no end, and their unit has no next outage.
         if until < inf:
             self._in_progress[coming.source, coming.unit] = coming
             self._state.clock.at(until, Rank.ARRIVAL, self._end, coming)
@@ -203,6 +209,7 @@ class Crashes:
 
     def draw_anew(self, seed: int) -> None:
         """Draw the next failures of all running jobs again."""
+        # The events of the last seed stay in the queue; `_crash` compares the seed and ignores them.
         self._seed = seed
         for job in self._state.jobs.running:
             self._schedule(job)
@@ -219,12 +226,13 @@ class Crashes:
         failures = self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
+        # The inverse of the exponential distribution. The key is the job and its segment, whatever else happens.
         (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
         time = clock.now - log(life) * HOUR / failures.rate
         clock.at(time, Rank.ARRIVAL, self._crash, (job, job.holding.since, self._seed), order=job.order)
 
     def _crash(self, event: Event) -> None:
-        """Take the GPUs of a job, unless they have changed, and end the job if it has failed too often."""
+        """Take the GPUs of a job, and end the job if it has failed too often. Do nothing if the failure is void."""
         job, since, seed = event.about
         failures = self._state.scenario.settings.job_failures
         if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:

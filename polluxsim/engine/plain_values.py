@@ -9,7 +9,8 @@ from polluxsim.common.errors import InvalidAllocationError, OverAllocationError,
 
 
 def real_number(value: object) -> float | None:
-    """Return a real number of any library as a float; None for True and for a number that is too large."""
+    """Return a real number of any library as a float; None for another value, True or a number that is too large."""
+    # The usual case first, because a test against an abstract class is slow.
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -21,9 +22,10 @@ def real_number(value: object) -> float | None:
 
 
 def whole_number_of(number: object) -> int | None:
-    """Return a whole number of any library as an int; None for 1.5 and True."""
+    """Return an integer of any library as an int; None for another value, also 1.0 and True."""
     if type(number) is int:
         return number
+    # NumPy's truth values are no subclass of `bool`, and some versions of NumPy let them be an index.
     if isinstance(number, bool) or type(number).__name__ in ("bool", "bool_"):
         return None
     try:

@@ -51,6 +51,7 @@ class guarded:  # noqa: N801  (a context manager, like those of contextlib)
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # A compiled kernel turns an interrupt into an error of its own.
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__  # Ctrl-C during a compiled kernel
         if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
@@ -60,7 +61,7 @@ class guarded:  # noqa: N801  (a context manager, like those of contextlib)
 
 
 def _attributes(error: BaseException) -> str:
-    """Return the attributes of a view of a job or of the cluster, if an error is about a missing attribute."""
+    """Return the attributes of a view, or the likely one, if an error is about one that it lacks; otherwise ""."""
     if not isinstance(error, AttributeError):
         return ""
     for kind in (ClusterView, JobView, Oracle):
@@ -86,11 +87,12 @@ class FitTogether:
     def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
         self._sharing = sharing
         self._types = node_types
+        # A sharing model depends on the GPU type, so one node of each type is enough.
         names = [gpu_type.name for gpu_type in node_types]
         self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
 
     def __call__(self, one: JobView, other: JobView) -> bool:
-        """Return whether the two jobs fit together."""
+        """Return whether two jobs request equally many GPUs and fit together on each node type."""
         windows = cast("Sequence[JobWindow]", (one, other))
         pairs = ([window.as_tenant(node, self._types) for window in windows] for node in self._nodes)
         return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
@@ -206,13 +208,14 @@ class DueReasons:
         self._pending.discard(job_id)
 
     def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
-        """Return the jobs whose reasons are due. They stay due until `asked` is called with them."""
+        """Return the jobs whose reasons are due, by `changes` also those that `moved`. They stay due until `asked`."""
         if self._whose == "rounds":
             return list(active)
         if self._whose != "changes":
             return []
         while self._queue and self._queue[0][0] <= now:
             time, job_id = heappop(self._queue)
+            # Other entries of the queue are void: the job has ended, or was asked about since.
             if self._due.get(job_id) == time:
                 self._pending.add(job_id)
         # The order must not depend on the layout of a set in memory.
@@ -245,7 +248,10 @@ class Explained(NamedTuple):
 
 
 def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict[JobId, Explained]:
-    """Return a policy's reasons at a time [s], with plain numbers."""
+    """Return a policy's reasons at a time [s], with plain numbers.
+
+    Raise PolicyError if the answer is no mapping, names a job that was not asked about, or has an invalid reason.
+    """
     if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
     asked_jobs = set(asked)
@@ -257,6 +263,7 @@ def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict
             if not isinstance(reason, Reason):
                 raise TypeError
             kind, numbers, other_jobs = reason
+            # Records have plain values, and a reason may have those of NumPy.
             values = tuple(map(float, numbers.values()))
             if any(map(isnan, values)):
                 raise TypeError

@@ -77,7 +77,7 @@ class CheckpointCycle(NamedTuple):
         return self._replace(due=due, since=since, kept=kept, paused=self.paused + (passed - trained))
 
     def at_epoch_end(self) -> CheckpointCycle:
-        """Return the cycle at the end of an epoch."""
+        """Return the cycle at the end of an epoch, at which a checkpoint begins if `at_epochs` is True."""
         if not self.at_epochs:
             return self
         return self._replace(due=0.0)
@@ -175,7 +175,7 @@ class Holding:
         self.past_service = 0.0  # part of `service` that the job attained before the run [GPU s]
 
     def continue_from(self, past: Past) -> None:
-        """Take the state that the job had at the start of the run. `hold` must follow for a running job."""
+        """Take the state that the job had at the start of the run. If it runs on, `hold` must follow."""
         self.start_time = past.started
         self.service = self.past_service = past.service
         self.is_lost = past.is_running  # so that its GPUs at the start of the run are no restart
@@ -189,10 +189,11 @@ class Holding:
         return self.ceded + self._cedes * (now - self._ceded_since)
 
     def times(self, now: float) -> tuple[float, float, float]:
-        """Return the time with GPUs, and the part of it in starts and restarts [s; s; GPU s]."""
+        """Return the time with GPUs, the part of it in starts and restarts, and its GPU time [s; s; GPU s]."""
         held_time = 0.0
         if self.num_replicas:
             held_time = now - self.since
+        # A job can lose its GPUs before its restart is over.
         restart = min(held_time, self.delay)
         return (
             self.run_time + held_time,
@@ -201,7 +202,7 @@ class Holding:
         )
 
     def cede(self, gpus: float, now: float) -> None:
-        """From now on, this many GPUs of the job go to other jobs [s]."""
+        """Count this many GPUs of the job, or parts of GPUs, as those of other jobs from `now` on [s]."""
         if gpus != self._cedes:
             self.ceded = self.ceded_until(now)
             self._cedes = gpus
@@ -212,6 +213,7 @@ class Holding:
         if self.num_replicas:
             self.run_time, self.restart_time, self.restart_service = self.times(now)
             self.service = self.attained_service(now)
+        # The sums above need the old values.
         self.since = now
         self.delay = restart_delay
         self.cede(0.0, now)
@@ -221,6 +223,7 @@ class Holding:
             return
         if self.start_time is None:
             self.start_time = now
+        # Only the policy's changes count as restarts, and not a start after a failure.
         elif not self.is_lost:
             self.num_restarts += 1
         self.is_lost = False

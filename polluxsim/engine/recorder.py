@@ -86,7 +86,7 @@ class RunRecorder:
 
     @property
     def mean_jct(self) -> float | None:
-        """Return the mean completion time of the complete jobs [s]; None without complete jobs."""
+        """Return the mean completion time of the complete jobs that metrics count [s]; None without such jobs."""
         self._sum_up()
         if not self._num_complete:
             return None
@@ -97,6 +97,7 @@ class RunRecorder:
         self._sum_up()
         state = self._state
         now = self._state.clock.now
+        # The sums themselves stay, because the records of active jobs are not final.
         spent = self._spent
         for active in state.jobs.active.values():
             spent = spent.with_job(job_record(active.job, active, Status.CUT_OFF, now))
@@ -116,6 +117,7 @@ class RunRecorder:
     def record_allocation(self, transition: Transition) -> None:
         """Record the placement and the batch size of a job if they changed, also if it has no GPUs any more."""
         job = transition.job
+        # Without GPUs, the batch size is 0.
         holding = job.holding
         choice: BatchChoice | DividedBatch = NO_BATCH
         if job.training_speed is not None:
@@ -154,6 +156,7 @@ class RunRecorder:
         self.record_allocation(transition)
         record = job_record(transition.job.job, transition.job, transition.status, transition.time)
         self.jobs.append(record)
+        # A job that has ended has no further records, and long runs must not keep it.
         self._last.pop(record.job, None)
         self._last_reason.pop(record.job, None)
         self._chosen_by_policy.discard(record.job)
@@ -186,6 +189,7 @@ class RunRecorder:
         jobs = self._state.jobs
         nodes = self._state.nodes
         now = self._state.clock.now
+        # A GPU with several jobs counts once.
         held_gpus, goodput, weighted = jobs.totals.sum(jobs.running)
         in_use = held_gpus - nodes.shared.num_extra
         up = nodes.num_up(now)
@@ -204,7 +208,8 @@ class RunRecorder:
             self._rounds.append(record)
 
     def pass_over(self, transition: Transition) -> None:
-        """Record the round at this instant although it changed nothing, because a job that is active in it ends."""
+        """Record the round of this instant, unless it is recorded: an epoch of the interval after it ends now."""
+        # After the end, the totals would no longer have the job as it was in the round.
         if not self._rounds or self._rounds[-1].time < transition.time:
             self.round(has_changed=True)
 
@@ -238,7 +243,7 @@ class RunRecorder:
                 )
 
     def explain(self, reason: Explained, *, moved: bool) -> None:
-        """Record the reason of a job, unless its placement and its reason are unchanged."""
+        """Record the reason of a job, unless its placement is unchanged and its reason hardly differs from the last."""
         record = reason.record
         last = self._last_reason.get(record.job)
         if moved or last is None or _is_news(record, last):
@@ -262,6 +267,7 @@ class RunRecorder:
         now = self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
+        # A copy, because the result can be taken again, with other times of these two phases.
         timings = copy(self._timings)
         timings.append(TimingRecord("simulate", None, seconds))
         timings.append(TimingRecord("fairness", None, perf_counter() - started))
@@ -304,6 +310,7 @@ class RunRecorder:
     def _all_jobs(self, known: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
         """Return the records of all jobs in order of submission."""
         has_all_jobs = len(self.jobs) == len(known)
+        # A complete run needs no copy: the recorder makes no more records.
         records = self.jobs
         if not (is_over and has_all_jobs):
             records = copy(self.jobs)
@@ -338,6 +345,7 @@ def _order_of_submission(records: Records[JobRecord], known: Mapping[JobId, Job]
     _, groups, sizes = np.unique(times, return_inverse=True, return_counts=True)
     is_tied = (sizes > 1)[groups]
     tied = set(compress(records.column("job"), is_tied))
+    # Only jobs with equal times need a place in the order of the workload.
     places = {name: place for place, name in enumerate(known) if name in tied}
     ranks = np.fromiter((places.get(name, 0) for name in records.column("job")), np.int64, len(records))
     return np.lexsort((ranks, times))

@@ -101,6 +101,7 @@ class Rounds:
         now = self._clock.now
         self._named[change][job_id] = now
         self.has_changed = True
+        # A failure does not let jobs progress, or a run without progress would never end.
         self.has_hope |= not change & FAILURES
         if change & self._outdated_by:
             self._valid_until = -inf
@@ -113,6 +114,7 @@ class Rounds:
         if due is not None and (due == self._last + 1 or first_round(time, self._interval) >= due):
             return
         check_range(time, self._interval, "the simulation")
+        # A round that is over does not take place again, even if something changes at its instant.
         index = max(first_round(time, self._interval), self._last + 1)
         self._due = index
         self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
@@ -142,12 +144,13 @@ class Rounds:
 
         It is 0 if the policy did not name a time, or if an event has ended the validity of the decision.
         """
+        # ∞ means until an event, which names no time.
         if self._valid_until == inf:
             return 0.0
         return max(self._valid_until - self._decided, 0.0)
 
     def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
-        """Return the changes since the policy was last called.
+        """Return the changes since the last decision of the policy.
 
         Jobs that have arrived and ended since the last decision are left out.
         """
@@ -188,6 +191,7 @@ class Rounds:
         """End a round, and schedule the next round: when the decision ends, or at `next_needed` [s]; ∞ means never."""
         self.has_changed = False
         self.has_hope = False
+        # A decision without validity, −∞, leads to the next round.
         first = min(self._valid_until, next_needed)
         if first < inf:
             self.call(max(first, self._clock.now))

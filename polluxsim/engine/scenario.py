@@ -58,6 +58,8 @@ class Scenario:
     ------
     InvalidInputError
         If a job cannot run on this cluster, with these profiles or under this policy.
+    InvalidConfigError
+        If the policy, the cluster and the settings of the engine do not fit together.
     """
 
     workload: Workload
@@ -103,7 +105,11 @@ class Scenario:
                 )
 
     def check(self, workload: Workload) -> None:
-        """Raise an `InvalidInputError` that names the first job of a workload that cannot run."""
+        """Raise an `InvalidInputError` about a job of a workload that cannot run.
+
+        Raise an `InvalidConfigError` if the policy, the cluster and the settings do not fit together.
+        """
+        # First, because the other checks look up the nodes of each job's partition.
         self._check_partitions(workload)
         workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
@@ -130,6 +136,7 @@ class Scenario:
     def _check_past(self, workload: Workload) -> None:
         """Raise an `InvalidInputError` if a job has done all work of its profile before the start of the run."""
         for job in takewhile(lambda job: job.submit_time < 0, workload.jobs):  # the jobs are in order of submission
+            # Such a job would have no epoch left to train.
             work = self.truth_of(job).epoch_ends[-1]
             if job.past is not None and job.past.progress >= work:
                 raise workload.error(job, f"past_progress is {job.past.progress:g}, must be below its work, {work:g}")
@@ -138,6 +145,7 @@ class Scenario:
         """Raise an `InvalidInputError` if a job fits on the nodes of no GPU type that it can use."""
         if not self.traits.keeps_shapes or self.shape_rule.anywhere:
             return
+        # Many jobs have equal requests, which are checked once.
         checked = set[tuple[NodeRequest, tuple[str, ...], str | None]]()
         for job in workload.jobs:
             request = NodeRequest(job.num_replicas, job.num_nodes, job.gpus_per_task)
@@ -169,7 +177,7 @@ class Scenario:
                     )
 
     def _check_partitions(self, workload: Workload) -> None:
-        """Raise an `InvalidInputError` if the queue of a job is no partition of a cluster with partitions."""
+        """Raise an `InvalidInputError` if the queue of a job does not name partitions with common nodes."""
         partitions = self.cluster.partitions
         if not partitions:
             return
@@ -196,7 +204,7 @@ class Scenario:
         return ConsolidatedRule(cluster.gpus_per_node, types)
 
     def profile_of(self, job: Job) -> Profile:
-        """Return the profile of the application of a job, or a profile with a fixed duration."""
+        """Return the profile of the application of a job, or one made from its plan or duration if it has one."""
         if job.duration is None:
             return self.profiles[job.application]
         if job.plan is not None:
@@ -236,6 +244,7 @@ class Scenario:
 
     def speeds_of(self, job: Job) -> Mapping[str, float]:
         """Return the speed of a job with its request, by the GPU types that it can use [steps/s]."""
+        # The speed of a job without a profile depends on all of its request.
         key: object = job
         if not job.is_rigid:
             queue = job.queue if self.cluster.partitions else None
@@ -263,6 +272,7 @@ class Scenario:
             return None
         checkpoints = self.settings.checkpoints
         if checkpoints is None:
+            # No periodic checkpoints: a failure takes all work since the job got its GPUs.
             return CheckpointCycle()
         failures = nodes.num_failures
         passed = now - nodes.start
@@ -306,6 +316,7 @@ class Agents:
         adaptive = self._traits.adaptive
         if application.gang_size is not None or (rule is None and not adaptive):
             return FixedBatchAgent(application, job.batch_size, by_type)
+        # A rule by goodput is what an adaptive agent does anyway.
         ruled = None
         if rule is not None and not rule.by_goodput:
             if usable and not adaptive and rule.controller is not None:
@@ -320,6 +331,7 @@ class Agents:
 
         agents: dict[str, OnType] = {}
         for name in usable:
+            # The user excludes this type, so no agent is needed for it.
             if job.gpu_types and name not in job.gpu_types:
                 continue
             truth_on_type = truth.for_gpu_type(name)
@@ -328,7 +340,11 @@ class Agents:
         return AgentByType(agents)
 
     def _adaptive(self, truth: GroundTruth, ruled: RuledAgent | None) -> AdaptiveAgent:
-        """Return an agent that learns the throughput of its job, and maximises goodput unless a rule says otherwise."""
+        """Return an adaptive agent, by the traits of the policy.
+
+        It learns the throughput of its job, or knows it from the start. It maximises goodput or throughput, unless
+        `ruled` chooses the batch size.
+        """
         from polluxsim.agent.adaptive import AdaptiveAgent, ElasticAgent  # noqa: PLC0415
 
         application = truth.profile.application
@@ -351,7 +367,7 @@ class Agents:
         return throughput
 
     def _size(self, truth: GroundTruth) -> int:
-        """Return the most GPUs of a node of this type; of any node if the cluster does not have the type."""
+        """Return the GPUs of the largest node of this type; of any type if the cluster does not have this one."""
         return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())
 
 

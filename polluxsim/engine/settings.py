@@ -100,6 +100,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.restart_delays, Mapping):
             raise invalid_setting("engine.restart_delays", self.restart_delays, "delays by application")
+        # These two raise errors about values that the types do not exclude.
         delays = self.delays.all
         use_limits(self.limits)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):

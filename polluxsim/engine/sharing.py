@@ -86,7 +86,7 @@ class Sharing(Protocol):
 
 
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-    """Return the losses of a sharing model. Each is below 1, because a job without speed never completes."""
+    """Return the losses of a sharing model. Raise an `InvalidConfigError` if one is not in [0, 1)."""
     lost = sharing.lost(tenants)
     for job_id, share in lost.items():
         if not 0 <= share < 1:
@@ -119,6 +119,7 @@ class Interference:
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """
+        # Jobs on one node do not use the network.
         spanning = [tenant for tenant in tenants if len(tenant.placement) > 1]
         users = Counter[int]()
         for tenant in spanning:
@@ -137,7 +138,7 @@ class Interleaved:
     """
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether the jobs hold the same GPUs, and whether the stages of each job are known."""
+        """Return whether at most four jobs hold the same GPUs, and the stages of each are known."""
         if len(tenants) > MOST_JOBS:
             return False
         gpus = set(tenants[0].gpus)
@@ -151,6 +152,7 @@ class Interleaved:
                 continue
             stages = [tenant.job.stages for tenant in pack if tenant.job.stages is not None]
             time = interleaved(tuple(sorted(stages)))
+            # At least 0: by rounding, the steps together can be a little shorter than one alone.
             for tenant, alone in zip(pack, stages, strict=True):
                 lost[tenant.job.job_id] = max(1 - alone.step / time, 0.0)
         return lost
@@ -163,7 +165,7 @@ class Leftovers:
     """
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether there is one job of each kind, and their stages are known."""
+        """Return whether there is one job of each kind, and the one of low priority progresses beside the other."""
         low, high = sorted(tenants, key=is_guaranteed)[:2]
         is_pair = len(tenants) == 2 and is_guaranteed(high) and not is_guaranteed(low)
         return is_pair and goes_beside(low.job.stages, high.job.stages)
@@ -236,6 +238,7 @@ class Pairs:
             gpus = row.integer("gpus", at_least=1)
             for first, second, column in ((one, other, "steps_per_s"), (other, one, "other_steps_per_s")):
                 speed = row.number(column, at_least=0)
+                # The table may have a pair twice, in either order, with the same speeds.
                 earlier = speeds.setdefault((gpu_type, gpus, first, second), speed)
                 if earlier != speed:
                     problem = f"the table also has {earlier:g} for these two jobs; remove one of them"
@@ -260,7 +263,7 @@ class Pairs:
         return len(tenants) == 2 and self._measured(*tenants) is not None
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the losses of two jobs on the same GPUs."""
+        """Return the losses of each two jobs on the same GPUs, by the table, or in turn if it does not have them."""
         lost: dict[JobId, float] = {}
         for pair in by_gpus(tenants):
             if len(pair) != 2:

@@ -140,6 +140,7 @@ class Simulation:
         jobs = self._state.jobs
         submissions = self._submissions
         while not self._is_over and self.view is None:
+            # The round need not be an event yet: nothing may change in it.
             if every_round and jobs.active:
                 self._rounds.call(self.time)
             time = events.peek()
@@ -184,16 +185,20 @@ class Simulation:
         ------
         InvalidAllocationError
             If the decision is invalid. The run is unchanged and still waits. The message names the first error.
+        PolicyError
+            If the decision or its reasons raise an error, or if a reason is invalid. The run still waits.
         TurnError
             If the run does not wait for a decision.
         """
         if self.view is None:
             raise self._no_decision_due()
+        # Before the check, whose time is not that of the policy.
         seconds = perf_counter() - self._called
         with self._limited(self.time), guarded(self.scenario.policy_name, self.time):
             plan = plan_of(decision, self._state)
             reasons = self._explained(plan)
         self._recorder.time_spent("decide", seconds, self.time)
+        # All checks come before this line, so that an invalid decision leaves the run as it was.
         self._close_view()
         self._apply(plan, reasons)
 
@@ -326,7 +331,7 @@ class Simulation:
 
     @property
     def mean_jct(self) -> float | None:
-        """Return the mean completion time of the complete jobs [s]; None without complete jobs."""
+        """Return the mean completion time of the complete jobs that metrics count [s]; None without such jobs."""
         return self._recorder.mean_jct
 
     @property
@@ -343,6 +348,7 @@ class Simulation:
 
     def _round(self, event: Event) -> None:
         state = self._state
+        # Without jobs there is nothing to decide, unless the policy changes the number of nodes.
         has_begun = has_come(state.nodes.start, self.time)
         may_change = state.jobs.active or (state.scenario.traits.scales and has_begun)
         if not self._rounds.begin(event.about) or not may_change:
@@ -356,6 +362,7 @@ class Simulation:
         # Before the policy is asked, jobs enter their epochs, because agents that learn observe the present epoch.
         state.enter_epochs()
         self._rechosen = state.end_interval()
+        # A policy is not asked while no node is up: it could give out no GPU.
         is_due = self._rounds.policy_is_due
         if (is_due or self._stops_at_every_round) and any(state.nodes.present(self.time)):
             self.view = cluster_view(state, self._rounds)
@@ -365,7 +372,7 @@ class Simulation:
             self._keep_decision()
 
     def _explained(self, plan: Plan) -> Sequence[Explained]:
-        """Return the policy's reasons for the jobs whose reasons are due, in order of name."""
+        """Return the policy's reasons for the jobs whose reasons are due. A job that the policy leaves out has none."""
         decision = plan.decision
         moves = plan.moves
         jobs = self._state.jobs
@@ -395,6 +402,7 @@ class Simulation:
             self._recorder.explain(reason, moved=reason.record.job in plan.moves)
         if decision.num_nodes is not None:
             state.request_nodes(decision.num_nodes)
+        # The ends are noted before `rounds.decide` clears the changes: the policy need not hear of its rejections.
         for job_id in decision.rejected:
             state.end(state.jobs.active[job_id], Status.REJECTED)
         self._recorder.decide(decision)
@@ -469,6 +477,8 @@ def simulate(
     ------
     InvalidInputError
         If a job cannot run on this cluster, with these profiles or under this policy.
+    InvalidConfigError
+        If the policy, the cluster and the settings do not fit together.
     PolicyError
         If the policy fails.
     InvalidAllocationError

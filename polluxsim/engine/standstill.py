@@ -55,6 +55,7 @@ class Standstill:
         before = self._returned
         self._returned = self._downtime.returned
         makes_progress = any(job.is_training(now) for job in state.jobs.placed.values())
+        # The run goes on: a job trains, or jobs or nodes are still to come.
         if num_coming or makes_progress or state.nodes.are_starting(now):
             self._idle_since = None
             return None
@@ -124,7 +125,10 @@ class Standstill:
 
 
 def _has_room(active: ActiveJob, state: State) -> bool:
-    """Return whether the nodes that are up have the GPUs, CPUs and memory that a job requests."""
+    """Return whether the nodes that are up have the GPUs, CPUs and memory that a job needs.
+
+    These are those of its request or, under an adaptive policy, of its fewest GPUs.
+    """
     job = active.job
     cluster = state.scenario.cluster
     gang = active.truth.application.gang_size
@@ -132,6 +136,7 @@ def _has_room(active: ActiveJob, state: State) -> bool:
     if gang is None and state.scenario.traits.adaptive:
         fewest_gpus = job.min_replicas or 1
     up = state.nodes.present(state.clock.now)
+    # The sum over nodes, although a policy may have to keep a shape: only the message depends on it.
     usable = 0
     for node, gpus in enumerate(up):
         if cluster.node_types and job.gpu_types and cluster.node_types[node].name not in job.gpu_types:

@@ -116,7 +116,7 @@ class State:
     def replace_request(self, job: Job) -> bool:
         """Replace the request of an active job.
 
-        The job continues with the rest of its work. Return whether the epoch changed.
+        The job continues with the rest of its work. Return whether the request changed.
         """
         active = self.jobs.active[job.job_id]
         before = active.job
@@ -167,6 +167,7 @@ class State:
         now = self.clock.now
         if job.placement:
             self.nodes.give_back(job.placement, job.job_id)
+        # The course of a complete job is over, and its work is all of it.
         if status is not Status.COMPLETED:
             job.pass_epochs(now)
         job.place((), None, now, self.scenario.settings.restart_delay)
@@ -225,7 +226,7 @@ class State:
     def release(self, job: ActiveJob, warning: float = 0.0, *, is_crash: bool = False) -> None:
         """Take all GPUs of a job after a failure of its nodes, or of the job itself if `is_crash`.
 
-        The job saves its work if a warning came early enough before [s].
+        A job that makes checkpoints saves its work if a warning came early enough before [s].
         """
         now = self.clock.now
         settings = self.scenario.settings
@@ -250,10 +251,11 @@ class State:
             self._bring_to_present(self.jobs.placed[job_id])
 
     def end_interval(self) -> list[ActiveJob]:
-        """Let the agents that learn observe and choose again. Return the jobs whose batch sizes changed."""
+        """Let the agents that learn observe jobs that train. Return the jobs for which they choose other batches."""
         changed: list[ActiveJob] = []
         if not self.jobs.learning:
             return changed
+        # In order of submission, because events of one instant have this order.
         for job in in_order(self.jobs.learning.values()):
             if job.is_training(self.clock.now):
                 if job.end_interval():
@@ -283,6 +285,7 @@ class State:
 
     def take_down(self, outage: Outage, until: float) -> None:
         """Take nodes down until a time [s]. Jobs with GPUs of these nodes lose all of their GPUs."""
+        # Jobs first: a node goes down without jobs.
         nodes = self._started(outage)
         for job in in_order(self.jobs.placed.values()):
             if any(node in nodes for node, _ in job.placement):
@@ -360,6 +363,7 @@ class State:
         """
         shared = self.nodes.shared
         running = self.jobs.running
+        # A job that comes or goes changes the parts of all jobs on its GPUs.
         for job_id in shared.held:
             self.jobs.placed[job_id].holding.cede(shared.ceded(job_id), self.clock.now)
         hosts = None
@@ -400,7 +404,7 @@ class State:
         self.shares = shares
 
     def _hosted(self, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
-        """Return the CPUs and memory of jobs with GPUs. On a GPU with n jobs, each job has a part of 1/n."""
+        """Return the CPUs and memory of jobs with GPUs: as granted or, on a GPU with n jobs, a part of 1/n for each."""
         shares = self.scenario.cluster.host_shares
         nodes = self.nodes
         by_job: dict[JobId, Hosted] = {}
@@ -411,6 +415,7 @@ class State:
                 if job.job_id in nodes.shared.held:
                     host = host.times(1 - nodes.shared.ceded(job.job_id) / job.holding.num_replicas)
             hosted = self.hosted.get(job.job_id)
+            # The speed is computed only for a new grant: the formula takes a while.
             if hosted is None or hosted.host != host:
                 sensitivity = self.scenario.sensitivity_of(job.job)
                 speed = 1.0
@@ -424,6 +429,7 @@ class State:
         """Begin a segment of a job at its present speed, and schedule the event at its end."""
         time, after_round = job.begin_segment(self.clock.now)
         _tell(observers, Transition(self.clock.now, job))
+        # At the end of a job that is too slow, the times of rounds would be equal floats.
         check_range(time, self.scenario.settings.round_interval, "job", job.job_id)
         rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
         self.clock.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)

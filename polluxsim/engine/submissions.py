@@ -101,6 +101,7 @@ class Submissions:
     def leave_out(self, names: Iterable[JobId]) -> bool:
         """Cancel jobs that are active or not submitted yet. Return whether there were such jobs."""
         known_jobs = self.known
+        # Jobs that wait for others are known by `_is_pending`.
         left_out = False
         coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
@@ -163,7 +164,7 @@ class Submissions:
             self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
-        """Submit a job, and schedule its cancellation."""
+        """Submit a job, and schedule its cancellation if it has one."""
         self.num_expected -= 1
         self._state.submit(job)
         # The cancellation of a job that waited for others was scheduled when it began to wait.
@@ -200,6 +201,7 @@ class Submissions:
 
         If `name` did not complete, the job can never be submitted, and is given up.
         """
+        # None for a job that was given up, because it was cancelled or another job did not complete.
         predecessors = self._predecessors.get(job.job_id)
         if predecessors is None:
             return

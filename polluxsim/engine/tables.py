@@ -95,6 +95,7 @@ class Courses:
         """Take note of the next end of an epoch of a job."""
         time, after_round = job.next_epoch
         present = self._next.get(job.job_id)
+        # A job that enters no further epoch needs no number.
         if present is None and time == inf:
             return
         if present is None:
@@ -112,6 +113,7 @@ class Courses:
 
     def next_time(self) -> float:
         """Return the time of the next end of an epoch [s]; ∞ if there is none."""
+        # Entries that are no longer those of their jobs are void, and are dropped when they come first.
         while self._queue and self._next.get(self._queue[0][2]) != (self._queue[0][1], self._queue[0][0]):
             heappop(self._queue)
         if not self._queue:
@@ -193,6 +195,7 @@ class JobTables:
     def move(self, transition: Transition) -> None:
         """Update the tables after a change of a job's GPUs. `train` must follow if the job has GPUs."""
         job = transition.job
+        # A job that changes its GPUs is removed first, so that it is in the order once.
         if job.job_id in self.placed:
             self._stop(job)
         if job.placement:

@@ -102,6 +102,7 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
         frame = sys._current_frames().get(self.thread)
         if frame is None or _is_compiling(frame):
             return
+        # A decision can have begun after the last look.
         self.spent += min(seconds, monotonic() - self._started)
         if self.spent < self.limit:
             return
@@ -152,6 +153,7 @@ def _look_often() -> None:
         tick = min([LONGEST_TICK, *(limit / TICKS for limit in limits)])
         before = monotonic()
         sleep(tick)
+        # A longer time than this means that the process was stopped.
         passed = min(monotonic() - before, 4 * tick)
         for decision in list(_watched.values()):
             decision.look(passed)

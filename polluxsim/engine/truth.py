@@ -93,6 +93,7 @@ class TrainingSpeed:
 
     def rates(self, start: int, end: int) -> list[float]:
         """Return the progress per second in the epochs `start` to `end` − 1 [M0-steps/s]."""
+        # A job whose epochs end by events asks for one of them, which `in_epoch` caches.
         if end - start == 1:
             return [self.in_epoch(start)[0]]
         for epoch in range(len(self._rates), end):
@@ -230,7 +231,7 @@ class GroundTruth:
 
     @property
     def last_drop(self) -> float:
-        """Return the decrease of the loss in an epoch at the end of training."""
+        """Return the decrease of the loss in an epoch at the end of training. The losses must be known."""
         if self._last_drop is None:
             self._last_drop = last_drop(self.losses)
         return self._last_drop

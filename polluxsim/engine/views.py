@@ -64,7 +64,7 @@ class ViewValidity:
         self._node_sizes: dict[str | None, int] = {}
 
     def open(self, time: float, gpus_per_node: Sequence[int], health: Health) -> None:
-        """Set the time [s] and the nodes that views show."""
+        """Open the views, and set the time [s] and the nodes that they show."""
         self.time = time
         self.is_open = True
         if gpus_per_node != self._gpus_per_node or health != self._health:
@@ -73,7 +73,7 @@ class ViewValidity:
             self._node_sizes = {}
 
     def node_size(self, gpu_type: str | None) -> int:
-        """Return the GPUs of the largest node of a type, by default of any type."""
+        """Return the GPUs of the largest node of a type that is up, or down if none is; with None, of any type."""
         if gpu_type not in self._node_sizes:
             gpus = self._gpus_per_node
             health = self._health
@@ -153,7 +153,10 @@ class OracleWindow(ReadOnly):
 
 
 class JobWindow(ReadOnly, JobView):
-    """The live view of one job. The view is made once; it reads all values except those of the request from the job."""
+    """The live view of one job. The view is made once, and reads its values from the job.
+
+    It has only the name, the submission time, the GPUs and the batch size itself; `show_request` updates them.
+    """
 
     __slots__ = ("_active", "_validity")
 
@@ -289,7 +292,7 @@ for _name in REQUEST:
 
 
 class JobWindows(Sequence["JobView"]):
-    """Views of a number of jobs, in order. The values are computed when they are first read."""
+    """Views of a number of jobs, in order. A list of them is made when the first one is read by its index."""
 
     __slots__ = ("_list", "_size", "_validity", "_views")
 

@@ -165,7 +165,7 @@ class LearnerTurn:
     def mask(self) -> NDArray[np.int8]:
         """Return 1 for each valid action, shape (actions,).
 
-        Letting time pass is invalid if no job runs and the learner could start one.
+        Letting time pass is invalid if no job runs or was picked, and the learner could start one.
         """
         mask = np.zeros(self._layout.num_actions, np.int8)
         mask[0] = self._has_running or not self.can_pick

@@ -1,4 +1,8 @@
-"""The regret of the decisions of a run in tables and sentences: by time, by kind of difference, by job, by round."""
+"""The regret of the decisions of a run in tables and sentences: by time, by kind of difference, by job, by round.
+
+All regrets are shown as seconds of mean JCT: the change of the total JCT over the number of jobs. Rounds that cannot be
+compared have no regret, and are only counted.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,13 @@ HINDSIGHT = (
 
 
 def estimate(regret: RoundRegret, num_jobs: int) -> Estimate | None:
-    """Return the regret of a round, with its 95 % interval from three repetitions on [s of mean JCT].
+    """Return the regret of a round, with its 95 % interval if there are enough repetitions for one [s of mean JCT].
 
     None if the round is not comparable.
     """
     if not regret.values:
         return None
+    # A regret has no lower limit.
     return mean([value / num_jobs for value in regret.values], -float("inf"))
 
 
@@ -55,7 +60,7 @@ def summary_of(regrets: Regrets) -> str:
 
 
 def on_chance(regrets: Regrets) -> str:
-    """Return a sentence if the futures differ also by chance, and no interval shows it; "" otherwise."""
+    """Return a sentence if the futures differ also by chance, and no repetitions show it; "" otherwise."""
     has_repetitions = any(len(regret.values) > 1 for regret in regrets.rounds)
     if not regrets.is_drawn or has_repetitions:
         return ""
@@ -66,7 +71,7 @@ def on_chance(regrets: Regrets) -> str:
 
 
 def not_comparable(regrets: Regrets) -> Iterator[str]:
-    """Yield the reasons why rounds cannot be compared, each with the number of its rounds."""
+    """Yield the most frequent reasons why rounds cannot be compared, each with the number of its rounds."""
     reasons = Counter(regret.not_comparable for regret in regrets.rounds if regret.not_comparable)
     for reason, count in reasons.most_common(MOST_ROUNDS):
         yield f"not comparable ({number_of(count, 'round')}): {reason}"
@@ -86,23 +91,31 @@ def by_time(regrets: Regrets, clock: Clock) -> Table | None:
 
 
 def _stretches(rounds: Sequence[RoundRegret], first: float, length: float) -> dict[int, list[RoundRegret]]:
-    """Return rounds by the number of their stretch of time."""
+    """Return rounds by the number of their stretch of time. `length` is that of a stretch [s]."""
     stretches = defaultdict[int, list[RoundRegret]](list)
     for regret in rounds:
-        number = int((regret.time - first) / length) if length else 0
-        stretches[min(number, NUM_STRETCHES - 1)].append(regret)
+        stretches[_stretch_at(regret.time, first, length)].append(regret)
     return stretches
 
 
+def _stretch_at(time: float, first: float, length: float) -> int:
+    """Return the number of the stretch that has a time. The first begins at `first`, and each has the length [s]."""
+    # A single round, or rounds at one time, have a stretch without length.
+    if not length:
+        return 0
+    # The last round is at the very end of the last stretch.
+    return min(int((time - first) / length), NUM_STRETCHES - 1)
+
+
 def _cells(rounds: Sequence[RoundRegret], num_jobs: int) -> list[str]:
-    """Return the number of rounds, the number of those that differ, and their mean, largest and least regret."""
+    """Return the number of rounds, the number that differ, and the mean, largest and least regret of all of them."""
     values = [regret.regret / num_jobs for regret in rounds if regret.regret is not None]
     differing = sum(bool(regret.differences) for regret in rounds)
     return [f"{len(rounds):,}", f"{differing:,}", *map(seconds, (fmean(values), max(values), min(values)))]
 
 
 def seconds(value: float) -> str:
-    """Return a number of seconds with its sign.
+    """Return a number of seconds, with the typographic minus if it is negative.
 
     >>> seconds(1266.5), seconds(-3.25), seconds(0)
     ('1,266', '−3.250', '0')
@@ -130,7 +143,10 @@ def by_kind(regrets: Regrets) -> Table | None:
 
 
 def by_job(regrets: Regrets) -> Table | None:
-    """Return the jobs whose own JCT changes most over the forks; None if no JCT changes."""
+    """Return the jobs whose own JCT changes most over the forks; None if no JCT changes.
+
+    A job that a fork leaves alone counts with the change 0, so the mean is over all rounds that can be compared.
+    """
     totals = job_totals(regrets)
     jobs = sorted(totals, key=lambda job: (-abs(totals[job][1]), job))[:MOST_ROUNDS]
     if not jobs:
@@ -144,7 +160,7 @@ def by_job(regrets: Regrets) -> Table | None:
 
 
 def job_totals(regrets: Regrets) -> dict[str, tuple[int, float]]:
-    """Return by job the rounds in which the policies treat it differently, and the sum of the changes of its JCT [s].
+    """Return by job in how many rounds the policies treat it differently, and the sum of the changes of its JCT [s].
 
     Rounds that are not comparable, and jobs whose JCT never changes, are left out.
     """
@@ -170,7 +186,7 @@ def costliest_rounds(regrets: Regrets, clock: Clock) -> list[list[str]]:
 
 
 def differences_in_words(regret: RoundRegret, regrets: Regrets) -> str:
-    """Return how the other policy decides otherwise in a round, in a sentence."""
+    """Return how the other policy decides otherwise in a round, in a sentence. Equal differences share a part."""
     phrases: dict[str, list[str]] = {}
     for difference in regret.differences:
         phrases.setdefault(_phrase(difference, regrets), []).append(difference.job)
@@ -213,6 +229,7 @@ def reasons_in_words(regret: RoundRegret, regrets: Regrets) -> Iterator[str]:
 
 
 def _sentence(reason: StatedReason) -> str:
+    """Return a reason as a sentence."""
     record, text = reason
     return sentence(record, {record.kind: text})
 
@@ -226,8 +243,7 @@ def path_table(path: RegretPath, clock: Clock) -> Table | None:
     length = (steps[-1].time - first) / NUM_STRETCHES
     stretches = defaultdict[int, list[float]](list)
     for step in steps:
-        number = int((step.time - first) / length) if length else 0
-        stretches[min(number, NUM_STRETCHES - 1)].append(step.gain / path.num_jobs)
+        stretches[_stretch_at(step.time, first, length)].append(step.gain / path.num_jobs)
     lines = [["from", "steps", "gain [s]", "largest [s]", "least [s]"]]
     for number, gains in sorted(stretches.items()):
         texts = map(seconds, (sum(gains), max(gains), min(gains)))
@@ -236,7 +252,8 @@ def path_table(path: RegretPath, clock: Clock) -> Table | None:
 
 
 def largest_steps(path: RegretPath, clock: Clock) -> Iterator[str]:
-    """Yield the steps with the largest gains, the largest first."""
+    """Yield the steps with the largest gains above 0, the largest first."""
+    # At equal gains, the earlier step comes first.
     steps = sorted(path.steps, key=lambda step: (-step.gain, step.number))
     for step in steps[:MOST_ROUNDS]:
         if step.gain > 0:
@@ -244,7 +261,10 @@ def largest_steps(path: RegretPath, clock: Clock) -> Iterator[str]:
 
 
 def sum_of_path(path: RegretPath) -> str:
-    """Return the sum of the steps of a path, and the mean JCT of both runs, in a sentence."""
+    """Return the sum of the steps of a path, and the mean JCT of both runs, in a sentence.
+
+    If the run of the other policy cannot be compared, the sentence says why.
+    """
     last = path.takeovers[-1].total_jct
     if last is None:
         return f"The run of {path.other_policy} cannot be compared: {path.takeovers[-1].not_comparable}."

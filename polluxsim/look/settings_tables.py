@@ -184,7 +184,7 @@ def interval_notes(measures: Iterable[Measured], units: str, values: str) -> Ite
 
 
 def _are_counted_as_one(measures: Iterable[Measured]) -> bool:
-    """Return whether there are runs, but too few units, because seeds change nothing."""
+    """Return whether a measure has too few units for a verdict, and more runs, because seeds change nothing."""
     # More units than a verdict needs are enough, even if there are more runs.
     return any(measured.num_units < min(measured.num_runs, LEAST_FOR_VERDICT) for measured in measures)
 

@@ -1,4 +1,8 @@
-"""The regret of single decisions of a run, compared with those of another policy."""
+"""The regret of single decisions of a run, compared with those of another policy.
+
+The fork of a round is the run in which the other policy decides this round, and the policy of the run all later ones. A
+difference is always the run less the fork, so that a positive regret means that the other decision is better.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ KINDS = ("start", "wait", "preempt", "move", "resize")
 """Kinds of differences, from the other policy's side.
 
 - start: it gives GPUs to a job that waits under the policy of the run.
-- wait: it lets a job wait that the policy of the run starts.
+- wait: it lets a job wait that the policy of the run starts or rejects.
 - preempt: one of the two takes all GPUs of a running job, and the other does not.
 - move: it gives a job as many GPUs in other places.
 - resize: it gives a job another number of GPUs, or another batch size, CPUs or restart delay on the same GPUs. Or it
@@ -56,10 +60,10 @@ class RoundRegret:
     not_comparable
         Why the futures cannot be compared. Empty if they can.
     jct_changes
-        JCT in the run less JCT in the fork, for each job whose JCT changes [s]; a mean over the repetitions.
+        JCT in the run less JCT in the fork, for each job whose JCT changes in a repetition [s]; a mean over all.
     reasons
-        Reasons of the policy of the run, and of the other policy, for the job of `differences` that gains most and for
-        the one that loses most.
+        Reasons of the policy of the run, and of the other policy, for two jobs of `differences`: of those with a
+        reason, the one that gains most and the one that loses most.
     """
 
     number: int
@@ -82,7 +86,7 @@ class RoundRegret:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of the differences, each once."""
+        """Return the kinds of the differences, each once, in the order of `KINDS`."""
         kinds = {difference.kind for difference in self.differences}
         return tuple(kind for kind in KINDS if kind in kinds)
 
@@ -129,9 +133,10 @@ class Regrets:
 
     def costliest(self, count: int) -> list[RoundRegret]:
         """Return the rounds with the largest regrets above 0, the largest first."""
-        regretted = [(regret.regret, regret) for regret in self.rounds if regret.regret is not None]
-        ordered = sorted((pair for pair in regretted if pair[0] > 0), key=lambda pair: (-pair[0], pair[1].number))
-        return [regret for _, regret in ordered[:count]]
+        costly = [(regret.regret, regret) for regret in self.rounds if regret.regret is not None and regret.regret > 0]
+        # At equal regrets, the earlier round comes first.
+        costly.sort(key=lambda pair: (-pair[0], pair[1].number))
+        return [regret for _, regret in costly[:count]]
 
 
 class Step(NamedTuple):
@@ -159,7 +164,7 @@ class RegretPath:
     total_jct
         Sum of their completion times in the run [s].
     takeovers
-        V by round, in order of time.
+        V by round, in order of time; the last one is after all rounds.
     """
 
     own_policy: str
@@ -171,7 +176,10 @@ class RegretPath:
 
     @property
     def steps(self) -> list[Step]:
-        """Return the steps between rounds that can be compared. Their gains add up to the first V less the last."""
+        """Return the steps between rounds that can be compared. Their gains add up to the first V less the last.
+
+        A round that cannot be compared is inside of a longer step, or before or after all steps.
+        """
         comparable = [(takeover, takeover.total_jct) for takeover in self.takeovers if takeover.total_jct is not None]
         steps = []
         for (earlier, before), (later, after) in pairwise(comparable):

@@ -1,4 +1,8 @@
-"""Files in the folder of a run with regrets, or with the steps of a path."""
+"""Files in the folder of a run with regrets, or with the steps of a path.
+
+A file is a line on what is compared, then lines of texts and rounds. Rounds are added at the end, in any order, so that
+a command that is killed loses at most the round of its last line.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,13 @@ class Comparison(NamedTuple):
 class ComparisonFile:
     """A file in the folder of a run with the compared rounds, one a line, behind a line on the run and the policies.
 
-    A command that is killed leaves the finished rounds, and the next one continues. The texts of reasons are long and
+    Call `read` first, and `begin` before `add`. The texts of reasons are long and
     few. Each has a line of its own, before the first round that refers to it by its number.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._texts: dict[str, int] = {}  # numbers of the texts in the file
+        self._texts: dict[str, int] = {}  # numbers of the texts in the file, by their lines
 
     def read(self) -> Comparison | None:
         """Return the content of the file; None if there is no such file, or only a part of its first line.
@@ -44,6 +48,7 @@ class ComparisonFile:
         """
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            # A line without an end is the one at which the last command was killed.
             values = [json.loads(line) for line in lines if line.endswith("\n")]
             if not values:
                 return None
@@ -56,7 +61,7 @@ class ComparisonFile:
             raise InvalidInputError(f"{self.path}: {problem}; {remedy}") from None
 
     def begin(self, content: Comparison) -> None:
-        """Write what is finished already, at least the first line."""
+        """Replace the file by what is finished already, at least the first line."""
         self._texts.clear()
         lines = [_line({"about": content.about, "course": content.course})]
         for finished in content.rounds.values():
@@ -65,12 +70,15 @@ class ComparisonFile:
             temporary.write_text("".join(lines), encoding="utf-8")
 
     def add(self, finished: Mapping[str, Any]) -> None:
-        """Store another round."""
+        """Store another round. It may already be in the file; then the later line counts."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(self._lines(finished)))
 
     def _lines(self, finished: Mapping[str, Any]) -> list[str]:
-        """Return the line of a round, behind those of its texts that the file does not have."""
+        """Return the lines of the texts of a round that the file does not have, then the line of the round.
+
+        Rounds of a path have no reasons, and so no texts.
+        """
         lines = []
         reasons = []
         for of_policy in finished.get("reasons", ()):
@@ -89,11 +97,12 @@ class ComparisonFile:
 
 
 def _line(values: Mapping[str, Any]) -> str:
+    """Return a line of the file. Equal values always give an equal line."""
     return json.dumps(values, sort_keys=True) + "\n"
 
 
 def _content(lines: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Return the content of a file, in which rounds refer to texts by their numbers."""
+    """Return the content of a file, with the texts themselves in place of their numbers."""
     texts = []
     rounds = {}
     for values in lines[1:]:
@@ -141,6 +150,8 @@ def regret_from_json(values: Mapping[str, Any]) -> RoundRegret:
 
 
 def _reason(record: Mapping[str, Any], text: Mapping[str, Any]) -> StatedReason:
+    """Return a reason from its plain values."""
+    # JSON has lists where a record has tuples.
     numbers = tuple((name, number) for name, number in record["numbers"])
     return ReasonRecord(**{**record, "numbers": numbers, "others": tuple(record["others"])}), ReasonText(**text)
 
@@ -148,14 +159,15 @@ def _reason(record: Mapping[str, Any], text: Mapping[str, Any]) -> StatedReason:
 def stored_regrets(folder: Path | None, info: Mapping[str, Any]) -> list[Regrets]:
     """Return the regrets that the folder of a run stores, in order of the names of the files.
 
-    Those of an earlier run in the folder are left out. `info` is the content of run.json. Raise InvalidInputError if a
-    file is damaged.
+    There are none without a folder. Those of an earlier run in the folder, which had other jobs, are left out. `info`
+    is the content of run.json. Raise InvalidInputError if a file is damaged.
     """
     regrets: list[Regrets] = []
     if folder is None:
         return regrets
     for path in sorted(folder.glob(f"{REGRET}-*{ENDING}")):
         content = ComparisonFile(path).read()
+        # The files of paths have names that begin in the same way.
         if content is None or content.about["kind"] != REGRET or content.about["jobs"] != digest_of_jobs(info):
             continue
         rounds = [regret_from_json(content.rounds[number]) for number in sorted(content.rounds)]

@@ -1,4 +1,7 @@
-"""Simulate a run from one decision to the next, and compare how its jobs end in two futures."""
+"""Simulate a run from one decision to the next, and compare how its jobs end in two futures.
+
+A `Walk` stops before a decision, where a run can be copied. The decisions of the policy have numbers from 0 on.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def num_counted(outcomes: Outcomes) -> int:
 
 
 def outcomes_of(run: Simulation) -> dict[JobId, Outcome]:
-    """Return the ends of the jobs of a run that is over. Jobs from before the run are left out."""
+    """Return the ends of the jobs of a run that is over. Jobs from before the run are left out.
+
+    A job that is still active is cut off, at an age of at least 0.
+    """
     outcomes = {}
     for record in run.ended():
         if record.is_counted:
@@ -72,11 +78,12 @@ def outcomes_of(run: Simulation) -> dict[JobId, Outcome]:
 
 
 def outcomes_in(result: Result) -> dict[JobId, Outcome]:
-    """Return the ends of the jobs in the result of a run, as `outcomes_of`."""
+    """Return the ends of the jobs in the result of a run, as `outcomes_of` returns them for the run itself."""
     outcomes = {}
     for record in result.job_records:
         if record.is_counted and record.submit_time <= result.end_time:
             jct = record.jct or 0.0
+            # A record of a job that is cut off has no JCT.
             if record.status is Status.CUT_OFF:
                 jct = max(result.end_time - record.submit_time, 0.0)
             outcomes[record.job] = Outcome(record.status, jct)
@@ -86,7 +93,8 @@ def outcomes_in(result: Result) -> dict[JobId, Outcome]:
 def jct_changes(own: Outcomes, other: Outcomes) -> dict[JobId, float]:
     """Return the JCT in one future less that in another one, for each job whose JCT differs [s].
 
-    Raise NotComparableError if a counted job of one future ends in another way in the other one.
+    A job that is cut off in both futures counts with its ages. Raise NotComparableError if a counted job of one future
+    ends in another way, or is not submitted, in the other one.
     """
     changes = {}
     for job in own.keys() | other.keys():
@@ -106,7 +114,10 @@ def _check_ends(job: JobId, before: Outcome | None, after: Outcome | None) -> No
 
 
 def _end(outcome: Outcome | None) -> str:
-    return "not submitted" if outcome is None else str(outcome.status)
+    """Return how a job ends, in words."""
+    if outcome is None:
+        return "not submitted"
+    return str(outcome.status)
 
 
 def without_reasons(answer: Allocation | Decision) -> Decision:
@@ -115,7 +126,7 @@ def without_reasons(answer: Allocation | Decision) -> Decision:
 
 
 def to_end(run: Simulation, policy: Policy) -> dict[JobId, Outcome]:
-    """Ask a policy for all remaining decisions of a run, and return the ends of the jobs."""
+    """Ask a policy for all remaining decisions of a run, and return the ends of the jobs. The run may wait for one."""
     with rare_collections():
         view = run.view or run.advance()
         while view is not None:
@@ -125,7 +136,10 @@ def to_end(run: Simulation, policy: Policy) -> dict[JobId, Outcome]:
 
 
 class Walk:
-    """A run that is simulated from one decision to a later one. `name` is the name of its policy in errors."""
+    """A run that is simulated from one decision to a later one.
+
+    `name` is the name of the policy in errors; None for that of the run's own policy.
+    """
 
     def __init__(self, run: Simulation, policy: Policy, name: str | None = None) -> None:
         self.run = run
@@ -143,7 +157,7 @@ class Walk:
         return view
 
     def go_to(self, number: int) -> ClusterView:
-        """Return the view of a decision that is not yet made."""
+        """Return the view of a decision that is not yet made. Raise ValueError if it is made, or does not exist."""
         with rare_collections():
             while self.number < number and self.advance() is not None:
                 pass
@@ -158,12 +172,15 @@ class Walk:
 
 def course_of(walk: Walk) -> Course:
     """Simulate a run from its first decision to its end, and return its course."""
+    # A generator whose state has not changed was not used.
     rng = walk.run.rng
     before = deepcopy(rng.bit_generator.state)
     times = []
     with rare_collections():
-        while (view := walk.advance()) is not None:
+        view = walk.advance()
+        while view is not None:
             times.append(view.time)
+            view = walk.advance()
     failures = walk.run.scenario.settings.job_failures
     jobs_fail = failures is not None and failures.rate > 0
     return Course(tuple(times), outcomes_of(walk.run), jobs_fail or rng.bit_generator.state != before)

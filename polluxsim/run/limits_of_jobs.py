@@ -129,7 +129,10 @@ class _Submissions:
 
 
 class LimitsOfJobs:
-    """Compute the limits of jobs. Jobs of one application share its speeds."""
+    """Compute what no schedule can beat for a job alone (`JobLimits`). Jobs of one application share its speeds.
+
+    With `only_alone`, the limits contain the shortest time of a job and no measures.
+    """
 
     def __init__(self, scenario: Scenario, *, only_alone: bool) -> None:
         self._scenario = scenario

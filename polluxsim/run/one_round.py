@@ -4,6 +4,9 @@ The policy of the run is asked first, with the generator of the run. In the fork
 policy answers: a new object, which is told of all active jobs, with a generator that depends on the seed and the round
 only. Its decision stands until the next round. From then on the policy of the run decides, and sees the placements as
 they are. The agents of the jobs stay, and nodes fail at the same times.
+
+`Trials` lets the other policy decide single rounds of the run. `Takeovers` goes the other way: in the run of the other
+policy, the policy of the run takes over at single rounds, and decides until the end.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ def check_other(other: OtherPolicy, scenario: Scenario) -> None:
     """
     if other.is_own:
         return
+    # One copy of a policy for each GPU type or partition may have other traits than the policy.
     policy = for_cluster(other.make(), scenario.cluster)
     traits = traits_of(policy)
     for name in STAYING:
@@ -106,8 +110,10 @@ def differences(run: Simulation, own: Plan, other: Plan) -> list[Difference]:
 
 
 def _num_nodes(plan: Plan, requested: int) -> int:
-    """Return the number of nodes after a decision, which without a number keeps the requested ones."""
-    return requested if plan.decision.num_nodes is None else plan.decision.num_nodes
+    """Return the number of nodes after a decision; `requested` if the decision leaves it as it is."""
+    if plan.decision.num_nodes is None:
+        return requested
+    return plan.decision.num_nodes
 
 
 def _difference(job: JobId, present: Placement, own: Plan, other: Plan) -> Difference | None:
@@ -119,6 +125,7 @@ def _difference(job: JobId, present: Placement, own: Plan, other: Plan) -> Diffe
     other_move = other.moves.get(job)
     own_gpus = _num_gpus(own_move, present)
     other_gpus = _num_gpus(other_move, present)
+    # A job has one kind of difference, the one with the largest effect: GPUs, then places, then what comes with them.
     if own_gpus != other_gpus:
         kind = _kind_of_change(bool(present), own_gpus, other_gpus)
     elif _places(own_move) != _places(other_move):
@@ -126,6 +133,7 @@ def _difference(job: JobId, present: Placement, own: Plan, other: Plan) -> Diffe
     elif own_gpus and _extras(job, own) != _extras(job, other):
         kind = "resize"
     elif (job in own.decision.rejected) != (job in other.decision.rejected):
+        # Only the policy of the run may reject a job, so the other one lets it wait.
         kind = "wait"
     else:
         return None
@@ -133,7 +141,7 @@ def _difference(job: JobId, present: Placement, own: Plan, other: Plan) -> Diffe
 
 
 def _kind_of_change(is_running: bool, own_gpus: int, other_gpus: int) -> str:
-    """Return the kind of difference for a job that gets another number of GPUs."""
+    """Return the kind of difference for a job to which the policies give different numbers of GPUs."""
     if own_gpus and other_gpus:
         return "resize"
     if is_running:
@@ -142,19 +150,23 @@ def _kind_of_change(is_running: bool, own_gpus: int, other_gpus: int) -> str:
 
 
 def _num_gpus(move: Move | None, present: Placement) -> int:
+    """Return the GPUs of a job after a decision, which moves it or leaves it where it is."""
     placement = present if move is None else move.placement
     return sum(gpus for _, gpus in placement)
 
 
 def _places(move: Move | None) -> object:
     """Return the GPUs of a change, in a fixed order; None without a change."""
-    return None if move is None else (sorted(move.placement), sorted(move.gpus))
+    if move is None:
+        return None
+    return sorted(move.placement), sorted(move.gpus)
 
 
 def _extras(job: JobId, plan: Plan) -> object:
     """Return what a decision gives to a job beside GPUs: CPUs and memory, a batch size, and a restart delay."""
     move = plan.moves.get(job)
-    return plan.hosts.get(job), plan.batches.get(job), None if move is None else move.delay
+    delay = None if move is None else move.delay
+    return plan.hosts.get(job), plan.batches.get(job), delay
 
 
 class _Fork(NamedTuple):
@@ -167,7 +179,7 @@ class _Fork(NamedTuple):
 
 
 class Trials:
-    """Let another policy decide single rounds of a run, in rising order.
+    """Let another policy decide single rounds of a run, best in rising order.
 
     `start` returns the run before its first decision, and `outcomes` are the ends of its jobs. With several
     `repetitions`, both futures are simulated for each of them, with equal random numbers. The first repetition has
@@ -183,12 +195,17 @@ class Trials:
         self._walk = Walk(*start())
 
     def regret(self, number: int) -> RoundRegret:
-        """Return the regret of the decision with a number. The simulation begins anew for an earlier decision."""
+        """Return the regret of the decision with a number.
+
+        If the simulation is past it, it begins anew. Raise ValueError if there is no such decision, and PolicyError if
+        the policy of the run fails.
+        """
         if number <= self._walk.number:
             self._walk = Walk(*self._start())
         walk = self._walk
         view = walk.go_to(number)
         regret = RoundRegret(number, view.time)
+        # The copy must have the state before the question, because a policy may remember that it was asked.
         own_copy = deepcopy((walk.run, walk.policy)) if self._other.is_own else None
         own = decision_of(walk.run.ask(walk.policy, view))
         own_answer = None
@@ -200,6 +217,7 @@ class Trials:
         try:
             for repetition in range(self._repetitions):
                 fork = self._fork(number, repetition, own, own_answer)
+                # The first repetition has the random numbers of the run, so it tells what both policies do.
                 if repetition == 0:
                     regret = replace(regret, differences=tuple(fork.differences))
                     explained = self._reasons(own, fork)
@@ -207,9 +225,13 @@ class Trials:
         except NotComparableError as error:
             regret = replace(regret, not_comparable=str(error))
         else:
-            values = tuple(fsum(change.values()) for change in changes)
             means = _means(changes)
-            regret = replace(regret, values=values, jct_changes=means, reasons=_of_most_changed(explained, means))
+            regret = replace(
+                regret,
+                values=tuple(fsum(change.values()) for change in changes),
+                jct_changes=means,
+                reasons=_of_most_changed(explained, means),
+            )
         walk.make(own)
         return regret
 
@@ -220,13 +242,15 @@ class Trials:
     def _fork(self, number: int, repetition: int, own: Decision, own_answer: Decision | None) -> _Fork:
         """Return a copy of the run, whose policy was asked, with the decision of the other policy.
 
-        `own_answer` is the answer of a copy of the run's policy, if that is the other policy.
+        `own_answer` is the answer of a copy of the run's policy, if that is the other policy. Raise NotComparableError
+        if the other policy fails, or rejects a job.
         """
         run, policy = deepcopy((self._walk.run, self._walk.policy))
         name = self._other.name
         own_plan = run.planned(own)
         if own_answer is not None:
             return _Fork(run, policy, own_answer, differences(run, own_plan, run.planned(own_answer)))
+        # The other policy is told of all active jobs, as if they had just arrived.
         run.hand_over()
         assert run.view is not None
         other = for_cluster(self._other.make(), run.scenario.cluster)
@@ -243,10 +267,14 @@ class Trials:
         return _Fork(run, policy, decision, differences(run, own_plan, plan))
 
     def _changes(self, number: int, repetition: int, own: Decision, fork: _Fork) -> dict[JobId, float]:
-        """Return the changes of JCTs [s] by a fork. Equal decisions need no simulation."""
+        """Return by how much each JCT is shorter in a fork [s]. Equal decisions need no simulation.
+
+        Raise NotComparableError if the fork fails, or jobs end in another way there.
+        """
         if not fork.differences:
             return {}
         outcomes = self._outcomes
+        # The run itself is the first repetition. Each further one simulates both futures with new random numbers.
         if repetition > 0:
             run, policy = deepcopy((self._walk.run, self._walk.policy))
             self._draw_anew(run, number, repetition)
@@ -260,6 +288,7 @@ class Trials:
             raise NotComparableError(f"in the fork, {error}") from error
 
     def _generator(self, *numbers: int) -> np.random.Generator:
+        """Return a generator that depends on the seed and the numbers only."""
         return np.random.default_rng([self._seed, *numbers])
 
     def _draw_anew(self, run: Simulation, number: int, repetition: int) -> None:
@@ -289,9 +318,13 @@ def _reasons(decision: Decision, jobs: Sequence[JobId], name: str, time: float) 
 def _of_most_changed(
     reasons: Sequence[Mapping[JobId, Explained]], changes: Mapping[JobId, float]
 ) -> tuple[tuple[Explained, ...], tuple[Explained, ...]]:
-    """Return the reasons of both policies for the job that gains most and for the job that loses most."""
+    """Return the reasons of both policies for the job that gains most and for the job that loses most.
+
+    Only jobs with a reason are considered. At equal changes, the name decides.
+    """
     own, other = reasons
     jobs = sorted(own.keys() | other.keys(), key=lambda job: (-changes.get(job, 0.0), job))
+    # A single job is both, and is stated once.
     chosen = dict.fromkeys([*jobs[:1], *jobs[-1:]])
     return tuple(own[job] for job in chosen if job in own), tuple(other[job] for job in chosen if job in other)
 
@@ -312,11 +345,16 @@ class Takeovers:
         self._walk = walk_of_other(start, other)
 
     def takeover(self, number: int) -> Takeover:
-        """Return the end of the run in which the policy of the run takes over at the round with a number."""
-        if number <= self._walk.number - (self._walk.run.view is None):
+        """Return the end of the run in which the policy of the run takes over at the round with a number.
+
+        If the simulation is past the round, it begins anew. Raise ValueError if there is no such round.
+        """
+        # The walk waits before the decision of the last call, which can be asked for again.
+        if number < self._walk.number:
             self._walk = walk_of_other(self._start, self._other)
         view = self._walk.go_to(number)
         run = deepcopy(self._walk.run)
+        # The policy of the run has seen nothing before, and draws as from its own start.
         beginning, policy = self._start()
         run.rng = beginning.rng
         if number > 0:

@@ -1,6 +1,7 @@
 """The regret of the decisions of a run: how much the total JCT changes if another policy decides one round.
 
-`regrets_of` is for a run in memory, `regrets_of_run` for a finished run.
+`regrets_of` is for a run in memory, and `regret_of_runs.regrets_of_run` for a finished run. Both decide single rounds
+with `one_round`, which says what a fork has in common with the run.
 """
 
 from __future__ import annotations
@@ -27,21 +28,28 @@ class RegretRequest:
 
     def __post_init__(self) -> None:
         for name, number in (("sample", self.sample), ("seeds", self.seeds)):
+            # A number of NumPy is an Integral, but no int.
             if number is not None and not (isinstance(number, Integral) and number >= 1):
                 raise InvalidConfigError(f"{name} is {short(number)}, must be a whole number of at least 1")
 
     def numbers(self, num_rounds: int) -> list[int]:
-        """Return the numbers of the rounds that are compared, in rising order.
+        """Return the numbers of the rounds that are compared, in rising order: all, or the middles of equal stretches.
 
         >>> RegretRequest(sample=3).numbers(10)
         [1, 5, 8]
         """
         if self.sample is None or self.sample >= num_rounds:
             return list(range(num_rounds))
-        return [(2 * place + 1) * num_rounds // (2 * self.sample) for place in range(self.sample)]
+        numbers = []
+        for place in range(self.sample):
+            # The middle is place + ½ stretches from the start; whole numbers have no rounding errors.
+            numbers.append((2 * place + 1) * num_rounds // (2 * self.sample))
+        return numbers
 
     def takeover_numbers(self, num_rounds: int) -> list[int]:
-        """Return the numbers of the rounds at which a policy takes over, in rising order; the first is 0.
+        """Return the numbers of the rounds at which a policy takes over, in rising order.
+
+        They are the starts of equal stretches. The first is 0, because a path begins with the run itself.
 
         >>> RegretRequest(sample=3).takeover_numbers(10)
         [0, 3, 6]
@@ -62,7 +70,7 @@ def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None =
     other
         The policy that decides one round.
     request
-        Which rounds are compared; None for all.
+        Which rounds are compared; None for all, without repetitions.
     seed
         Seed of the random generators of the other policy.
 
@@ -70,6 +78,8 @@ def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None =
     ------
     InvalidConfigError
         If the other policy has a trait that the run lacks.
+    InvalidInputError
+        If the other policy cannot schedule the jobs.
     PolicyError
         If the policy of the run fails. A failure of the other policy makes a round not comparable.
 
@@ -84,6 +94,7 @@ def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None =
     request = request or RegretRequest()
     run, policy = start()
     check_other(other, run.scenario)
+    # The run is simulated once to its end, for the number of its rounds and the ends of its jobs.
     course = course_of(Walk(run, policy))
     trials = Trials(start, other, course.outcomes, seed, request.seeds)
     rounds = tuple(trials.regret(number) for number in request.numbers(len(course.times)))
@@ -91,6 +102,7 @@ def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None =
 
 
 def _regrets(own_policy: str, other: OtherPolicy, course: Course, rounds: Sequence[RoundRegret]) -> Regrets:
+    """Return the regrets of rounds with facts about the run."""
     return Regrets(
         own_policy,
         other.name,

@@ -1,4 +1,9 @@
-"""The regret of the decisions of a finished run, which is simulated again on all cores, and stored in its folder."""
+"""The regret of the decisions of a finished run, which is simulated again, and whose regrets are stored in its folder.
+
+There are two tasks. A `_RoundTask` lets another policy decide single rounds of the run. A `_PathTask` lets the policy
+of the run take over from the other policy at some rounds of its run. Both have a file for their finished rounds, so
+that a command that is interrupted continues with the missing ones.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +70,13 @@ class ComparedRun:
     @cached_property
     def moment(self) -> RunMoment[Any]:
         """Return the run before its first decision, or before the first decision after its last fork."""
+        # The decisions before the last fork are those of another run.
         edits = spec_of(self.run).edits
         return RunMoment(self.run, edits[-1].time if edits else 0.0)
 
     @cached_property
     def other(self) -> OtherPolicy:
-        """Return the other policy, which may be that of the run."""
+        """Return the other policy, which may be that of the run with equal settings."""
         is_own = _with_defaults(self.named.settings) == _with_defaults(self.moment.config["policy"])
         return OtherPolicy(self.named.label, self.named.make, is_own)
 
@@ -81,7 +87,7 @@ class ComparedRun:
         return seed
 
     def trials(self, seeds: int) -> Trials:
-        """Return the trials of the other policy in single rounds."""
+        """Return the trials of the other policy in single rounds, with a number of repetitions."""
         return Trials(self.moment.copied, self.other, outcomes_in(self.run.result), self.seed, seeds)
 
     def takeovers(self) -> Takeovers:
@@ -94,6 +100,7 @@ class ComparedRun:
 
     def check_reproduced(self, walk: Walk) -> None:
         """Raise InvalidInputError if the run has other allocations than it had, after it was simulated again."""
+        # Every other decision shows in the allocations.
         if list(self.run.result.allocation_records) != list(walk.run.result().allocation_records):
             raise InvalidInputError(
                 f"{self.run.name}: simulated again, it is another run, because files, polluxsim or its libraries have "
@@ -101,7 +108,7 @@ class ComparedRun:
             )
 
     def about(self, kind: str, **facts: object) -> dict[str, Any]:
-        """Return what is compared, for the file of a comparison."""
+        """Return what is compared, for its file. Stored rounds are used only if these values are equal."""
         config = {**self.moment.config, "policy": self.named.settings}
         return {
             "kind": kind,
@@ -126,7 +133,8 @@ class ComparedRun:
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a policy with the defaults of its class."""
+    """Return the settings of a policy, and of the objects in them, with the defaults of their classes."""
+    # A setting that is stated with its default value makes no other policy.
     filled: dict[str, Any] = {}
     for name, parameter in signature(get_object(settings["_target_"])).parameters.items():
         if parameter.default is not Parameter.empty:
@@ -152,6 +160,7 @@ class _RoundTask:
         return "" if self.seeds == 1 else f"-{self.seeds}-seeds"
 
     def about(self) -> dict[str, Any]:
+        """Return what is compared."""
         return self.compared.about(REGRET, seeds=self.seeds)
 
     def course(self) -> dict[str, Any]:
@@ -162,6 +171,7 @@ class _RoundTask:
         return self.compared.course(len(course.times), is_drawn=course.is_drawn)
 
     def numbers(self, request: RegretRequest, num_rounds: int) -> list[int]:
+        """Return the numbers of the rounds that the other policy decides."""
         return request.numbers(num_rounds)
 
     def rounds(self) -> Callable[[int], dict[str, Any]]:
@@ -180,6 +190,7 @@ class _PathTask:
     suffix = ""
 
     def about(self) -> dict[str, Any]:
+        """Return what is compared."""
         return self.compared.about(PATH)
 
     def course(self) -> dict[str, Any]:
@@ -187,6 +198,7 @@ class _PathTask:
         walk = walk_of_other(self.compared.moment.copied, self.compared.other)
         course = course_of(walk)
         num_rounds = len(course.times)
+        # A takeover after the last round is the run of the other policy itself.
         last = Takeover(num_rounds, walk.run.time, course.total_jct)
         try:
             jct_changes(outcomes_in(self.compared.run.result), course.outcomes)
@@ -195,6 +207,7 @@ class _PathTask:
         return self.compared.course(num_rounds, last=last._asdict())
 
     def numbers(self, request: RegretRequest, num_rounds: int) -> list[int]:
+        """Return the numbers of the rounds at which the policy of the run takes over."""
         return request.takeover_numbers(num_rounds)
 
     def rounds(self) -> Callable[[int], dict[str, Any]]:
@@ -209,8 +222,8 @@ _Task: TypeAlias = _RoundTask | _PathTask
 class _Finished(NamedTuple):
     """The finished rounds of a task."""
 
-    course: Mapping[str, Any]
-    rounds: list[Mapping[str, Any]]
+    course: Mapping[str, Any]  # facts about the run
+    rounds: list[Mapping[str, Any]]  # values of each round of the request, in rising order
 
 
 def regrets_of_run(
@@ -218,7 +231,8 @@ def regrets_of_run(
 ) -> Regrets:
     """Return the regret of the decisions of a finished run, compared with a policy as the user names it.
 
-    Finished rounds are stored in the folder of the run, if it has one, and are not simulated again.
+    Finished rounds are stored in the folder of the run, if it has one, and are not simulated again. At most `processes`
+    processes simulate the others.
 
     Raise InvalidConfigError if there is no such policy or it cannot decide in this run, and InvalidInputError if the
     run is not reproduced.
@@ -234,7 +248,8 @@ def path_of_run(
 ) -> RegretPath:
     """Return the way from a finished run to the run of another policy, in steps that add up.
 
-    Raise the errors of `regrets_of_run`, and InvalidInputError if the run is a fork.
+    It is stored as the regrets of `regrets_of_run` are. Raise the errors of `regrets_of_run`, and InvalidInputError if
+    the run is a fork.
     """
     if DESCENT in run.info:
         raise InvalidInputError(
@@ -250,17 +265,17 @@ def path_of_run(
 
 
 def _finished(task: _Task, request: RegretRequest, report: Report, processes: int) -> _Finished:
-    """Return the rounds of a request. Those that the folder of the run lacks are simulated and stored there."""
-    run = task.compared.run
+    """Return the rounds of a request. Those that the folder of the run lacks are simulated and stored there.
+
+    Raise SweepInterrupted at Ctrl-C, if a folder has finished rounds from which the next command continues.
+    """
     about = task.about()
-    file = None
-    stored = None
-    if run.folder is not None:
-        label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
-        file = ComparisonFile(run.folder / f"{task.kind}-{label}{task.suffix}{ENDING}")
-        stored = file.read()
+    file = _file_of(task)
+    stored = None if file is None else file.read()
+    # Rounds of another run in the folder, or of other settings, are replaced.
     if stored is None or stored.about != about:
         stored = Comparison(about, task.course(), {})
+    # A line that an earlier command left incomplete must be gone before another one is added.
     if file is not None:
         file.begin(stored)
     numbers = task.numbers(request, stored.course["num_rounds"])
@@ -282,10 +297,21 @@ def _finished(task: _Task, request: RegretRequest, report: Report, processes: in
     return _Finished(stored.course, [stored.rounds[number] for number in numbers])
 
 
+def _file_of(task: _Task) -> ComparisonFile | None:
+    """Return the file with the finished rounds of a task; None if the run has no folder."""
+    folder = task.compared.run.folder
+    if folder is None:
+        return None
+    # A label like tiresias(p=-10) has characters that a file name should not have.
+    label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
+    return ComparisonFile(folder / f"{task.kind}-{label}{task.suffix}{ENDING}")
+
+
 def _simulated(task: _Task, numbers: Sequence[int], processes: int) -> Iterator[dict[str, Any]]:
     """Yield the values of rounds in any order. Several processes simulate them if one would take long."""
     if not numbers:
         return
+    # The first round tells how long the others take, at least roughly.
     started = monotonic()
     values_of = task.rounds()
     yield values_of(numbers[0])
@@ -304,7 +330,7 @@ def _simulated(task: _Task, numbers: Sequence[int], processes: int) -> Iterator[
             yield future.result()
 
 
-_rounds_in_worker: list[Callable[[int], dict[str, Any]]] = []
+_rounds_in_worker: list[Callable[[int], dict[str, Any]]] = []  # in a worker process, the function of its task
 
 
 def _begin_worker(task: _Task) -> None:
@@ -314,5 +340,6 @@ def _begin_worker(task: _Task) -> None:
 
 
 def _round_in_worker(number: int) -> dict[str, Any]:
+    """Return the values of a round, in a worker process that is prepared."""
     with exits_raised():
         return _rounds_in_worker[-1](number)

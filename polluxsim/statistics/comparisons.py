@@ -71,11 +71,11 @@ class SettingsTable(NamedTuple):
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
     """Return the mean of metrics under every setting, and their change against a baseline.
 
-    Runs that differ only in seed or workload replicate a setting. `frame` has a row for each run: settings by their
-    path, like `policy.p`, and metrics in the units of `Summary`. `metrics` are columns of it, by default those of
-    `SHOWN` that a run has, and the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a
-    setting, or the folder of a run. By default each setting is compared with the first setting that has the same
-    workload.
+    Runs that differ only in `seed`, `workload.seed` or `workload.path` replicate a setting. `frame` has a row for each
+    run: settings by their path, like `policy.p`, and metrics in the units of `Summary`. `metrics` are columns of it, by
+    default those of `SHOWN` that a run has, and the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`,
+    the label of a setting, or the folder of a run. By default each setting is compared with the first setting whose
+    other settings of the workload are equal.
 
     Raise InvalidInputError if a column is missing or not a number, or if no run is the baseline.
     """
@@ -246,7 +246,10 @@ def _numbers_in(row: Row) -> dict[str, Real]:
 
 
 def distinct_labels(rows: Sequence[Row]) -> list[str]:
-    """Return a label for each run from the settings that differ, with its folder if runs have equal settings."""
+    """Return a label for each run from the settings that differ.
+
+    If some runs have equal settings, each label also has the folder of its run, or the number of a row without one.
+    """
     settings = [settings_in(row) for row in rows]
     labels = labels_of(settings)
     keys = [repr(sorted(row.items(), key=str)) for row in settings]
@@ -373,7 +376,11 @@ def _against(
     samples: Samples,
     unserved: Mapping[str, str],
 ) -> Against:
-    """Return a setting against its baseline. `pair` contains the label and the runs of each, by key of the pair."""
+    """Return the comparison of a setting with its baseline.
+
+    `pair` contains the setting, then the baseline: the label of each, and its runs. Two runs that are compared have the
+    same key.
+    """
     (label, our_runs), (other, baseline_runs) = pair
     in_common = common_to_pairs(*pair, metrics)
     # A dict keeps the order, and each participle once.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib.image
@@ -14,10 +15,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from polluxsim.cli.main import main
+from polluxsim.common.policy_names import FIXED_COLOURS, MORE_POLICIES
 from polluxsim.common.shipped import shipped
 from polluxsim.look.colours import (
     DASHES,
-    HUES,
+    MORE_COLOURS,
+    PAINTS,
     PALETTE,
     POLICY_COLOURS,
     application_colour,
@@ -29,6 +32,7 @@ from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
+from polluxsim.records.folders import policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.groups import RunGroup, grouped, is_named, labels_of
 
@@ -73,7 +77,7 @@ def test_the_name_of_a_shipped_policy_names_its_own_settings_only() -> None:
 
 
 def test_every_policy_has_a_lightness_of_its_own() -> None:
-    lightness = sorted(lab(colour)[0] for colour in POLICY_COLOURS.values())
+    lightness = sorted(lab(POLICY_COLOURS[name])[0] for name in FIXED_COLOURS)
     assert min(np.diff(lightness)) >= 12
     assert lightness[-1] <= 75  # still seen on white
 
@@ -89,10 +93,47 @@ def test_the_colours_stay_apart_to_everybody(blindness: str) -> None:
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) >= 25
 
 
+def least_difference(colours: Iterable[str], blindness: str) -> float:
+    """Return the smallest ΔE (CIE76) of two colours as somebody sees them."""
+    seen = [lab(colour, blindness) for colour in colours]
+    return float(min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)))
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_applications_stay_apart_to_everybody(blindness: str) -> None:
+    assert least_difference(map(application_colour, PAINTS), blindness) >= 20
+    jobs = {name: [lab(job_colour(name, number), blindness) for number in range(30)] for name in PAINTS}
+    for first, second in itertools.combinations(jobs.values(), 2):
+        assert min(np.linalg.norm(a - b) for a in first for b in second) >= 10
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_policies_of_a_figure_stay_apart_to_everybody(blindness: str) -> None:
+    policies = [*FIXED_COLOURS, *MORE_POLICIES]
+    line_looks = looks(policies)
+    assert [look.color for look in line_looks] == [*PALETTE, *MORE_COLOURS]
+    assert least_difference([look.color for look in line_looks], blindness) >= 20
+    on_dark_page = [on_page(name).rpartition(" ")[2].rstrip(")") for name in PALETTE]
+    assert least_difference(on_dark_page, blindness) >= 15
+
+
+def test_every_shipped_policy_has_a_colour_of_its_own_in_all_company() -> None:
+    files = sorted((shipped("configs") / "policy").glob("*.yaml"))
+    names = {policy_name(flat({"policy": yaml.safe_load(file.read_text(encoding="utf-8"))})) for file in files}
+    assert names == set(POLICY_COLOURS)
+    assert len(set(POLICY_COLOURS.values())) == len(names)
+    for name in names:
+        for company in ([name], ["Mine", name, "Pollux"], [*sorted(names - {name}), name]):
+            assert looks(company)[company.index(name)].color == POLICY_COLOURS[name]
+    for in_arena, name in (("EASY(overestimate=2)", "EASY"), ("LAS", "LeastAttainedService")):
+        assert looks(["FIFO", in_arena])[1].color == POLICY_COLOURS[name]
+    assert looks(["Pollux", "Mine"])[1].color != POLICY_COLOURS["Pollux"]
+
+
 def test_no_colour_of_an_application_can_be_taken_for_that_of_a_policy() -> None:
     shown = [colour for name in PALETTE for colour in (name, *re.findall("#[0-9A-Fa-f]{6}", on_page(name)))]
     policies = [lab(colour) for colour in shown]
-    for application in (*HUES, *(f"application-{number}" for number in range(40))):
+    for application in (*PAINTS, *(f"application-{number}" for number in range(40))):
         for colour in (application_colour(application), *(job_colour(application, number) for number in range(30))):
             assert min(np.linalg.norm(lab(colour) - policy) for policy in policies) >= 25, (application, colour)
 
@@ -106,7 +147,7 @@ def test_jobs_without_an_application_differ_from_their_neighbours() -> None:
 def test_lines_differ_in_dashes_as_well() -> None:
     seven = ["Pollux", "Tiresias", "Sia", "Gavel", "Themis", "Mine", "Yours"]
     for policies in (
-        list(POLICY_COLOURS),
+        list(FIXED_COLOURS),
         seven,
         ["Pollux"] * 7,
         ["Pollux"] * 3 + ["Optimus", "Tiresias"],

@@ -187,10 +187,11 @@ def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
             Quotas({"vision": 4}),
             "owner",
             120.0,
-            "No GPU is idle. Beyond the GPUs that it holds, its queue may take at most 0. "
-            "Its queue now holds 0 GPUs and has a quota of 0",
+            "No GPU is idle. Its queue now holds 0 GPUs and has a quota of 0. By the quotas and limits of all queues, "
+            "its "
+            "queue may take at most 0 more (GPUs of nodes that are down count, too). So its queue may not take enough.",
         ),
-        (FairQueues(), "owner", 120.0, "Its queue has used 0.0667 GPU-hours. It needs"),
+        (FairQueues(), "owner", 120.0, "Its queue has used 0.0667 GPU-hours per unit of weight. It needs"),
     ],
 )
 def test_why_says_whose_gpus_they_are(policy: Policy, job: str, time: float, words: str) -> None:

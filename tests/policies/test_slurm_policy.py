@@ -16,12 +16,17 @@ from polluxsim.policies.slurm.policy import Slurm
 from polluxsim.policies.slurm.reason_kinds import (
     ASSOCIATION_LIMIT,
     BEGIN_TIME,
+    CANCELLED,
+    PREEMPTED,
     PRIORITY,
     RESOURCES,
+    RESUMED,
     STARTED_BY_BACKFILL,
     STARTED_IN_ORDER,
+    SUSPENDED,
 )
-from polluxsim.records.results import ReasonRecord, Result
+from polluxsim.policies.tools.reason_kinds import RUNS_ON
+from polluxsim.records.results import ReasonRecord, Result, Status
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -357,6 +362,51 @@ class TestPreemption:
     def test_an_exempt_job_is_not_preempted(self) -> None:
         policy = Slurm(**self.POLICY, preempt_exempt_time=3600)
         assert starts([*self.JOBS], policy, restart_delay=0.0)["urgent"] == 300.0
+
+    def result(self, mode: str, *jobs: Job, **policy: Any) -> tuple[Result, list[tuple[float, str, tuple[int, ...]]]]:
+        """Return the result of jobs, and each change of their nodes since `ZERO`."""
+        settings = Slurm(**self.POLICY, preempt_mode=mode, **policy)
+        result = simulated([*(jobs or self.JOBS)], settings, 2, restart_delay=10.0)
+        return result, [(row.time - ZERO, row.job, row.nodes) for row in result.allocation_records]
+
+    def test_cancel_ends_the_job(self) -> None:
+        """`urgent` preempts `a` at 50 s. `a` ends at the next round, and is not complete. `late` follows `urgent`."""
+        result, changes = self.result("CANCEL")
+        ended = {row.job: (row.status, row.completion_time) for row in result.job_records}
+        assert ended["a"] == (Status.REJECTED, None)
+        assert (50.0, "urgent", (0,)) in changes
+        assert (150.0, "late", (0,)) in changes
+        assert [change for change in changes if change[1] == "a"] == [(0.0, "a", (0,)), (50.0, "a", ())]
+        kinds = [record.kind for record in result.reason_records if record.job == "a"]
+        assert kinds[-2:] == [PREEMPTED.name, CANCELLED.name]
+
+    def test_suspend_keeps_the_progress_and_the_node(self) -> None:
+        """`a` waits from 50 to 150 s and resumes without a restart delay, ahead of `late`, which waits for `b`."""
+        result, changes = self.result("SUSPEND")
+        assert [change for change in changes if change[1] == "a"] == [
+            (0.0, "a", (0,)), (50.0, "a", ()), (150.0, "a", (0,)), (700.0, "a", ()),
+        ]  # fmt: skip
+        assert (300.0, "late", (1,)) in changes
+        kinds = [record.kind for record in result.reason_records if record.job == "a"]
+        assert [kind for kind in kinds if kind != RUNS_ON.name] == [
+            STARTED_IN_ORDER.name, PREEMPTED.name, SUSPENDED.name, RESUMED.name,
+        ]  # fmt: skip
+
+    def test_what_is_free_of_a_suspended_job_is_for_it_and_for_jobs_that_preempt_it(self) -> None:
+        """`urgent` uses 1 GPU of node 0. The other 3 are not for `late`, but for `second`, until 210 s."""
+        jobs = [*self.JOBS[:2], job("urgent", 50.0, 1, 100.0, 120.0, queue="high"), self.JOBS[3]]
+        jobs.append(job("second", 70.0, 2, 140.0, 180.0, queue="high"))
+        _, changes = self.result("SUSPEND", *jobs)
+        assert (70.0, "second", (0,)) in changes
+        assert (210.0, "a", (0,)) in changes
+        assert (300.0, "late", (1,)) in changes
+
+    def test_a_limit_counts_a_suspended_job(self) -> None:
+        """`again` waits until `a`, which is suspended, has ended at 700 s: `ada` may have one job."""
+        owned = [replace(self.JOBS[0], user="ada"), *self.JOBS[1:3]]
+        owned.append(job("again", 60.0, 1, 60.0, 60.0, queue="low", user="ada"))
+        _, changes = self.result("SUSPEND", *owned, accounts={"lab": {"MaxJobs": 1, "users": {"ada": 1}}})
+        assert (700.0, "again", (0,)) in changes
 
     def test_the_traits_tell_whether_jobs_lose_their_gpus(self) -> None:
         assert Slurm().traits.never_preempts

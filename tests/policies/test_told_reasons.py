@@ -17,7 +17,8 @@ from polluxsim.hardware.outages import Outage
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
-from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
+from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus, Proportional
 from polluxsim.policies.ordered.attained_service import LeastAttainedService, TiresiasL
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
@@ -272,7 +273,10 @@ def test_a_job_of_a_loaded_queue_is_told_the_time_that_its_running_jobs_count() 
     """Job a, ahead of job b, counts for an hour."""
     jobs = Job.rigid("a", 0.0, 1, 600.0, queue="x"), Job.rigid("b", 0.0, 1, 600.0, queue="x")
     said = told(FairQueues(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert "Its queue has used 0 GPU-hours, and counts 1 at the turn of this job: each of its running" in said
+    assert (
+        "Its queue has used 0 GPU-hours per unit of weight, and counts 1 at the turn of this job: each of its running"
+        in said
+    )
 
 
 def test_a_job_that_gains_nothing_by_another_gpu_is_told_its_times() -> None:
@@ -297,3 +301,73 @@ def test_gpus_that_are_up_are_not_denied_to_a_job_that_needs_more_than_are_up() 
     reasons = told(RoundsOfShares(MaxMin()), OUTAGE, toy_job("wide", 0.0, 8))
     first = reasons["wide", min(time for _, time in reasons)]
     assert "needs 8 GPUs at once. When its turn comes, 4 GPUs are left" in first
+
+
+@pytest.mark.parametrize("submitted", [0.0, 30.0])
+def test_a_job_behind_the_only_one_is_told_what_that_one_uses(submitted: float) -> None:
+    said = told(Autoscaler(), Cluster.uniform(1, 4), toy_job("a", gpus=4), toy_job("b", submitted, 4))["b", 60.0]
+    if submitted:
+        assert "a comes first: it was submitted at 0:00:00, and this job at 0:00:30." in said
+    else:
+        assert "a comes first: both were submitted at 0:00:00, and it is earlier in the list." in said
+    assert "a runs on 1 GPU, the most that its user, its batch size and its agent allow now." in said
+    assert said.endswith("So this job waits, although 3 GPUs are free.")
+
+
+def test_a_request_is_compared_with_those_of_the_jobs_that_run_or_wait() -> None:
+    jobs = Job.rigid("a", 0.0, 2, 60.0), Job.rigid("b", 0.0, 2, 600.0), Job.rigid("c", 0.0, 4, 600.0)
+    said = told(Proportional(), Cluster.uniform(1, 4), *jobs)
+    assert "which come to 8 GPUs for the 3 jobs that run or wait." in said["c", 60.0]
+
+
+def test_a_job_whose_fewest_gpus_are_all_that_are_up_is_said_to_have_them() -> None:
+    said = told(Optimus(), Cluster.uniform(1, 1), toy_job("a"), toy_job("b"))["a", 60.0]
+    assert "This job takes its fewest, 1 GPU, which is the only GPU that is up." in said
+    assert "The last free one" not in said
+
+
+def test_a_job_that_needs_several_gpus_is_told_the_turn_that_left_too_few() -> None:
+    wide = Job.rigid("wide", 0.0, 4, 300.0)
+    narrow = [Job.rigid(name, 0.0, 1, 120.0 + 60 * order) for order, name in enumerate("abc")]
+    said = told(Afs(), Cluster.uniform(1, 4), wide, *narrow)["wide", 60.0]
+    assert "from the turn on at which 1 GPU of 4 went to a, which would end in 0:02:00 with it." in said
+
+
+def test_a_job_that_backfill_makes_wait_is_counted_among_the_waiting_jobs() -> None:
+    jobs = Job.rigid("a", 0.0, 3, 600.0), Job.rigid("b", 70.0, 3, 60.0)
+    said = told(Easy(), Cluster.uniform(1, 4), *jobs)["b", 120.0]
+    assert said.startswith(
+        "The job is number 1 of the waiting jobs in the order of the policy, by submission, this job"
+    )
+
+
+def test_a_job_that_waits_is_told_what_the_job_ahead_has_left() -> None:
+    said = told(Srtf(), Cluster.uniform(1, 4), Job.rigid("a", 0.0, 3, 300.0), Job.rigid("b", 0.0, 3, 600.0))
+    assert said["b", 60.0].endswith("The nearest jobs ahead of it that get GPUs: a. a has 0:05:00 left to run.")
+
+
+def test_a_job_with_as_much_time_as_the_one_ahead_is_told_what_that_one_lacked() -> None:
+    jobs = [Job.rigid(name, 0.0, 4, 2000.0) for name in ("a", "b")]
+    said = told(RoundsOfShares(MaxMin()), Cluster.uniform(1, 4), *jobs)["b", 60.0]
+    assert said.endswith("a has had 0:00:30, and lacked none before.")
+
+
+def test_a_pack_that_waits_is_not_said_to_lack_gpus_of_other_types() -> None:
+    jobs = Job.rigid("a", 0.0, 4, 300.0, gpu_types=("v100",)), Job.rigid("b", 0.0, 4, 600.0)
+    said = told(Muri(), TWO_TYPES, *jobs)
+    assert (
+        "no GPU is left in the count of any type that has enough GPUs for it, and this job needs 4" in said["b", 60.0]
+    )
+
+
+def test_a_job_that_no_plan_admits_is_told_when_it_would_end_beside_the_others() -> None:
+    jobs = Job.rigid("a", 0.0, 4, 500.0, deadline=600.0), Job.rigid("b", 0.0, 4, 300.0, deadline=700.0)
+    said = told(ElasticFlow(), Cluster.uniform(1, 4), *jobs)["b", 60.0]
+    assert "Alone on the 4 GPUs that are up, it would be complete at 0:06:00." in said
+    assert said.endswith("Beside the plans of the 1 admitted job (a), it would be complete at 0:15:00 at the earliest.")
+
+
+def test_a_queue_with_enough_quota_is_not_said_to_stop_its_job() -> None:
+    jobs = Job.rigid("a", 0.0, 3, 600.0, queue="x"), Job.rigid("b", 70.0, 3, 300.0, queue="y")
+    said = told(Quotas({"x": 3}), OUTAGE, *jobs)["b", 120.0]
+    assert said.endswith("So its queue may take enough, but too few GPUs are idle.")

@@ -61,7 +61,7 @@ class LogJob(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A valid row that is not a job with GPUs, and the reason."""
+    """A readable row that gives no job of the trace, and the reason, like `no GPU` or `no end`."""
 
     place: Place
     reason: str

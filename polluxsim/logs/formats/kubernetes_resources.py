@@ -30,7 +30,10 @@ HOST_PREFIXES = ("hugepages-", "attachable-volumes-", "ephemeral-storage")
 
 
 class Resources(NamedTuple):
-    """GPUs, CPUs and memory of all pods [GPUs; cores; GB]; CPUs and memory are None if not stated."""
+    """GPUs, CPUs and memory of containers, pods or a node [GPUs; cores; GB].
+
+    CPUs and memory are None if they are not stated.
+    """
 
     gpus: float
     cpus: float | None

@@ -1,4 +1,8 @@
-"""The jobs of `squeue --json`, as plain values."""
+"""The jobs of `squeue --json`, as plain values.
+
+A value that is missing or damaged gets a default, so that one bad field does not lose the job. Only a job without an
+id, a state or a readable list of nodes is left out.
+"""
 
 from __future__ import annotations
 
@@ -23,42 +27,46 @@ class StateJob(NamedTuple):
     name: str  # its id
     state: str  # PENDING, RUNNING, COMPLETING or the state in which it ended
     reason: str
-    priority: float
+    priority: float  # 0 if it is held, or none is stated
     submit: int
     eligible: int
     start: int  # of a pending job: the expected start; 0 for none
-    end: int
-    limit: int  # [s]
-    nodes: tuple[str, ...]
+    end: int  # expected until it ends; 0 for none
+    limit: int  # [s]; `UNLIMITED` without one
+    nodes: tuple[str, ...]  # that the job holds
     num_nodes: int
     gpus: int  # on each node
-    cpus: int  # on each node
-    gpu_type: str
-    states_tasks: bool
-    features: frozenset[str]
-    required: tuple[str, ...]
-    excluded: tuple[str, ...]
+    cpus: int  # on each node; −1 for all CPUs of a node
+    gpu_type: str  # empty for any
+    states_tasks: bool  # whether it states tasks on each node
+    features: frozenset[str]  # that its nodes must have
+    required: tuple[str, ...]  # nodes
+    excluded: tuple[str, ...]  # nodes
     partitions: tuple[str, ...]
     qos: str
     user: str
     account: str
-    title: str
+    title: str  # its name in squeue
     after: tuple[str, ...]  # ids of the jobs that must end first
-    special: tuple[str, ...]  # parts of Slurm that the twin does not have
+    special: tuple[str, ...]  # what it uses that the twin does not have, as ends of a sentence on jobs
 
     @property
     def is_pending(self) -> bool:
-        """Return whether the job waits."""
+        """Return whether the job waits, perhaps in vain."""
         return self.state in PENDING
 
     @property
     def is_running(self) -> bool:
-        """Return whether the job holds nodes."""
+        """Return whether the job has started and not ended; a suspended job runs, a completing one does not."""
         return self.state in RUNNING
 
     @property
     def kept_out(self) -> str:
-        """Return why a pending job cannot start before someone changes something; empty if it can."""
+        """Return why a pending job cannot start before someone changes something; empty if it can.
+
+        The text is the end of a sentence on jobs, like "are held".
+        """
+        # Slurm holds a job by the priority 0.
         if self.priority == 0 or self.reason in HELD:
             return "are held"
         if self.reason in IMPOSSIBLE:
@@ -77,12 +85,10 @@ def job_of(values: JsonObject) -> StateJob | None:
         return None
     state = "COMPLETING" if "COMPLETING" in states else states[0]
     num_nodes = max(whole(values.get("node_count"), 1), 1)
+    # The nodes of a running job are certain; the count may be a request, like a range.
     if nodes and state in RUNNING:
         num_nodes = len(nodes)
     gpus, gpu_type = _gpus(values, num_nodes)
-    cpus = -(-whole(values.get("cpus"), num_nodes) // num_nodes)
-    exclusive = text(values.get("shared")) or text(values.get("exclusive"))
-    limit = number(values.get("time_limit"))
     return StateJob(
         name=_name(values, int(name)),
         state=state,
@@ -92,11 +98,11 @@ def job_of(values: JsonObject) -> StateJob | None:
         eligible=whole(values.get("eligible_time")),
         start=whole(values.get("start_time")),
         end=whole(values.get("end_time")),
-        limit=UNLIMITED if limit is None or is_infinite(values.get("time_limit")) else max(int(limit), 1) * 60,
+        limit=_limit(values),
         nodes=tuple(nodes),
         num_nodes=num_nodes,
         gpus=gpus,
-        cpus=-1 if exclusive == "none" or "EXCLUSIVE" in words(values.get("shared")) else max(cpus, 1),
+        cpus=_cpus(values, num_nodes),
         gpu_type=gpu_type,
         states_tasks=whole(values.get("tasks_per_node")) > 0,
         features=frozenset(filter(None, re.split(r"[&,]", text(values.get("features"))))),
@@ -112,6 +118,25 @@ def job_of(values: JsonObject) -> StateJob | None:
     )
 
 
+def _limit(values: JsonObject) -> int:
+    """Return the time limit of a job [s]; `UNLIMITED` if it has none, or none that can be read."""
+    minutes = number(values.get("time_limit"))
+    if minutes is None or is_infinite(values.get("time_limit")):
+        return UNLIMITED
+    # A job needs some time, also where a damaged limit is 0.
+    return max(int(minutes), 1) * 60
+
+
+def _cpus(values: JsonObject, num_nodes: int) -> int:
+    """Return the CPUs of a job on each node, rounded up; −1 for all CPUs of its nodes."""
+    # The versions of Slurm write an exclusive job as "none", for no sharing, or as EXCLUSIVE.
+    sharing = text(values.get("shared")) or text(values.get("exclusive"))
+    if sharing == "none" or "EXCLUSIVE" in words(values.get("shared")):
+        return -1
+    cpus = whole(values.get("cpus"), num_nodes)
+    return max(-(-cpus // num_nodes), 1)
+
+
 def _name(values: JsonObject, number_of_job: int) -> str:
     """Return the id of a job. The tasks of an array that have not started are one job, under the id of the array."""
     array = whole(values.get("array_job_id"))
@@ -122,7 +147,8 @@ def _name(values: JsonObject, number_of_job: int) -> str:
 
 
 def _gpus(values: JsonObject, num_nodes: int) -> tuple[int, str]:
-    """Return the GPUs of a job on each node, and their type."""
+    """Return the GPUs of a job on each node, rounded up, and their type; empty for any type."""
+    # A request by node or by task is exact. The total by job is the last resort, because it need not divide evenly.
     count, kind = _in_tres(text(values.get("tres_per_node")))
     if count:
         return count, kind
@@ -138,7 +164,7 @@ def _gpus(values: JsonObject, num_nodes: int) -> tuple[int, str]:
 
 
 def _in_tres(tres: str) -> tuple[int, str]:
-    """Return the GPUs in a list of TRES, and their type.
+    """Return the GPUs in a list of TRES, and the last type that it names; empty without one.
 
     >>> _in_tres("gres:gpu:4"), _in_tres("cpu=8,gres/gpu:a100=2"), _in_tres("gres/gpu"), _in_tres("cpu=2")
     ((4, ''), (2, 'a100'), (1, ''), (0, ''))
@@ -157,7 +183,7 @@ def _in_tres(tres: str) -> tuple[int, str]:
 
 
 def _special(values: JsonObject) -> tuple[str, ...]:
-    """Return the parts of Slurm that a job uses and the twin does not have."""
+    """Return what a job uses that the twin does not have, as ends of a sentence on jobs."""
     parts = []
     if whole(values.get("het_job_id")):
         parts.append("are parts of a heterogeneous job")

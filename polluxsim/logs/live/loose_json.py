@@ -1,4 +1,8 @@
-"""Read JSON of Slurm that may be cut off, with the values of all its versions."""
+"""Read JSON of Slurm that may be cut off, with the values of all its versions.
+
+A recorded output may end anywhere, so the objects before a fault are used. The readers of single values take the forms
+of all versions, and answer a default or None where a value is missing or damaged. None of them raises an error.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,9 @@ class Objects(NamedTuple):
 
 
 def objects_in(text: str, *keys: str) -> Objects | None:
-    """Return the objects of the list under the first of the keys that the text has; None without such a list.
+    """Return the objects of the list under the first of the keys that has one; None without such a list.
 
-    If the text is cut off or damaged, the objects before the fault are returned.
+    If the text is cut off or damaged, the objects before the fault are returned. Other items are left out.
     """
     try:
         content = json.loads(text)
@@ -37,7 +41,7 @@ def objects_in(text: str, *keys: str) -> Objects | None:
 
 
 def _before_fault(text: str, keys: Sequence[str]) -> Objects | None:
-    """Return the objects of a list before the first fault of a text that is no JSON."""
+    """Return the objects of a list before the first fault of a text that is no JSON; None without such a list."""
     for key in keys:
         match = re.search(rf'"{key}"\s*:\s*\[', text)
         if match is not None:
@@ -49,18 +53,21 @@ def _items(text: str, place: int) -> Iterator[JsonObject]:
     """Yield the objects of a list whose first item is at a place of a text, up to the first fault."""
     decoder = json.JSONDecoder()
     while True:
-        match = re.compile(r"[\s,]*").match(text, place)
-        place = match.end() if match else place
+        # The decoder reads one value, and takes neither the space nor the comma before it.
+        while place < len(text) and (text[place].isspace() or text[place] == ","):
+            place += 1
         try:
             item, place = decoder.raw_decode(text, place)
-        except ValueError:
+        except ValueError:  # the end of the list, or the fault
             return
         if isinstance(item, dict):
             yield item
 
 
 def has_errors(text: str) -> bool:
-    """Return whether an output states errors in place of objects. Without an answer of slurmctld, it has no jobs.
+    """Return whether an output states errors and has no jobs, as if slurmctld does not answer.
+
+    Errors beside jobs do no harm.
 
     >>> has_errors('{"errors": [{"error": "Unspecified error"}], "jobs": []}'), has_errors('{"errors": [], "jobs": []}')
     (True, False)
@@ -83,6 +90,7 @@ def number(value: object) -> float | None:
         if value.get("infinite") or not value.get("set", True):
             return None
         value = value.get("number")
+    # In Python, true and false are whole numbers.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         return None
     return float(value)
@@ -94,13 +102,13 @@ def is_infinite(value: object) -> bool:
 
 
 def whole(value: object, default: int = 0) -> int:
-    """Return a whole number of Slurm's JSON; the default if it is not set."""
+    """Return a number of Slurm's JSON without its fraction; the default if `number` has none."""
     read = number(value)
     return default if read is None else int(read)
 
 
 def text(value: object) -> str:
-    """Return a text of Slurm's JSON; empty if it is not set.
+    """Return a text of Slurm's JSON; empty if it is missing or no text. A list becomes a text with commas.
 
     >>> text(["a", "b"]), text(None), text("x")
     ('a,b', '', 'x')
@@ -111,7 +119,7 @@ def text(value: object) -> str:
 
 
 def words(value: object) -> list[str]:
-    """Return the words of a state in capital letters: a word, or a list of words since 23.11.
+    """Return the words of a state in capital letters: from a text with +, or a list of words since 23.11.
 
     >>> words("mixed+drain"), words(["RUNNING"])
     (['MIXED', 'DRAIN'], ['RUNNING'])

@@ -1,4 +1,7 @@
-"""Run the queries of Slurm whose output states a cluster, and keep it in files. No other command of Slurm is run."""
+"""Run the queries of Slurm whose output states a cluster, and keep it in files.
+
+No other command of Slurm is run, and no query changes anything. All times are printed in UTC.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +48,18 @@ ZONE = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}  # variables under which S
 def answers() -> dict[str, bytes]:
     """Return the output of each query by the name of its file, and the time. A query that fails has no output.
 
-    Raise InvalidInputError if the queue cannot be read.
+    Raise InvalidInputError if Slurm is not on this machine, or the queue cannot be read.
     """
     if shutil.which("squeue") is None:
         raise InvalidInputError(
             "squeue is not on this machine; run the commands of 'polluxsim twin collect --print' where Slurm is, and "
             "give the folder with --state DIR"
         )
+    # The time is that before the first query. If the queue then has a later one, the reader of the files uses that.
     outputs = {TAKEN: f"{int(time.time())}\n".encode()}
     for name, query in QUERIES.items():
         output = _output(query)
+        # The other queries are not needed, but there is no state without the queue.
         if name == "squeue.json" and (output is None or has_errors(output.decode(errors="replace"))):
             raise InvalidInputError(
                 "squeue --json failed; check that slurmctld answers, for example with 'scontrol ping'"
@@ -65,7 +70,7 @@ def answers() -> dict[str, bytes]:
 
 
 def _output(query: tuple[str, ...]) -> bytes | None:
-    """Return what a query prints; None if it fails."""
+    """Return what a query prints; None if it fails, takes longer than `PATIENCE`, or prints nothing."""
     try:
         done = subprocess.run(
             query,
@@ -77,11 +82,16 @@ def _output(query: tuple[str, ...]) -> bytes | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 and done.stdout.strip() else None
+    if done.returncode != 0 or not done.stdout.strip():
+        return None
+    return done.stdout
 
 
 def collect(folder: Path) -> list[str]:
-    """Write the output of each query to a file of a folder, and return the names of the missing files."""
+    """Write the output of each query to a file of a folder, and return the names of the files without output.
+
+    Raise the errors of `answers`.
+    """
     outputs = answers()
     folder.mkdir(parents=True, exist_ok=True)
     for name in (TAKEN, *QUERIES):
@@ -95,7 +105,7 @@ def collect(folder: Path) -> list[str]:
 
 
 def shell_lines(folder: str) -> list[str]:
-    """Return the commands of a shell that write the same files."""
+    """Return the commands of a shell that write the same files to a folder. A query that fails leaves an empty file."""
     target = shlex.quote(folder)
     settings = " ".join(f"{name}={value}" for name, value in ZONE.items())
     lines = [f"mkdir -p {target}", f"date +%s > {target}/{TAKEN}"]

@@ -1,4 +1,8 @@
-"""Read slurm.conf, gres.conf and the output of `sacctmgr dump`, and remember which lines are used."""
+"""Read slurm.conf, gres.conf and the output of `sacctmgr dump`, and remember which lines are not used.
+
+Keys on nodes and partitions are compared in small letters. A line with the name DEFAULT states defaults for the later
+lines of its kind.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +45,17 @@ class SlurmConf:
     """What configuration files state."""
 
     name: str = "cluster"  # `ClusterName`
-    settings: dict[str, tuple[Line, str]] = field(default_factory=dict)  # further keys
+    settings: dict[str, tuple[Line, str]] = field(default_factory=dict)  # line and value of each further key
     nodes: list[SiteNode] = field(default_factory=list)
     partitions: list[StatePartition] = field(default_factory=list)
     unused: list[Unused] = field(default_factory=list)
 
 
 def lines_of(path: Path) -> Iterator[Line]:
-    """Yield the lines of a configuration file that are not empty. A backslash continues a line."""
+    """Yield the lines of a configuration file that are not empty. A backslash continues a line.
+
+    Raise InvalidInputError if there is no such file, or it cannot be read.
+    """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file; check the path")
     with reading(path):
@@ -57,7 +64,8 @@ def lines_of(path: Path) -> Iterator[Line]:
     for number, text in enumerate(texts, start=1):
         plain = re.sub(r"(?<!\\)#.*", "", text).rstrip()
         parts.append(plain.removesuffix("\\").strip())
-        if plain.endswith("\\"):
+        # Nothing can continue the last line.
+        if plain.endswith("\\") and number < len(texts):
             continue
         whole = " ".join(filter(None, parts))
         if whole:
@@ -68,9 +76,11 @@ def lines_of(path: Path) -> Iterator[Line]:
 def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None) -> SlurmConf:
     """Return what slurm.conf, and perhaps gres.conf and an output of `sacctmgr dump`, state.
 
-    Raise InvalidInputError if a line has no KEY=VALUE, or the file has no nodes.
+    Raise InvalidInputError if a file cannot be read, a line of slurm.conf is neither KEY=VALUE nor an include, the list
+    of nodes of a line cannot be read, or there are no nodes.
     """
     conf = SlurmConf()
+    # Nodes and partitions refer to one another, so that they are made after all lines are read.
     nodes: list[tuple[str, dict[str, str]]] = []
     partitions: list[dict[str, str]] = []
     defaults: dict[str, dict[str, str]] = {"nodename": {}, "partitionname": {}}
@@ -85,11 +95,7 @@ def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None
         if kind not in defaults:
             conf.settings[key.strip()] = (line, value.strip())
             continue
-        fields = {name.lower(): text.strip('"') for name, text in fields_of(line.text).items()}
-        used = OF_NODE if kind == "nodename" else OF_PARTITION
-        others = [f"{name}={text}" for name, text in fields_of(line.text).items() if name.lower() not in used]
-        if others:
-            conf.unused.append(Unused(path.name, line.number, " ".join(others)))
+        fields = _used_fields(line, kind, path, conf)
         if fields[kind].upper() == "DEFAULT":
             defaults[kind] |= fields
             continue
@@ -103,18 +109,37 @@ def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None
             partitions.append(fields)
     if not nodes:
         raise InvalidInputError(f"{path}: no line has NodeName=; give the slurm.conf of a cluster")
-    conf.name = conf.settings["ClusterName"][1] if "ClusterName" in conf.settings else conf.name
+    if "ClusterName" in conf.settings:
+        conf.name = conf.settings["ClusterName"][1]
     conf.partitions = [_partition(fields, [name for name, _ in nodes]) for fields in partitions]
     types = _types_in_gres(gres, conf) if gres is not None else {}
     for name, fields in nodes:
         conf.nodes.append(_node(name, fields, conf.partitions, types.get(name, "")))
+    # No line on accounts is used, so that all are listed.
     if accounts is not None:
         conf.unused += [Unused(accounts.name, *line) for line in lines_of(accounts)]
     return conf
 
 
+def _used_fields(line: Line, kind: str, path: Path, conf: SlurmConf) -> dict[str, str]:
+    """Return the values of a line on nodes or partitions by key in small letters, and note the keys that are not used.
+
+    `kind` is the first key of the line in small letters.
+    """
+    used = OF_NODE if kind == "nodename" else OF_PARTITION
+    fields = {}
+    unused = []
+    for key, value in fields_of(line.text).items():
+        fields[key.lower()] = value.strip('"')
+        if key.lower() not in used:
+            unused.append(f"{key}={value}")
+    if unused:
+        conf.unused.append(Unused(path.name, line.number, " ".join(unused)))
+    return fields
+
+
 def _partition(fields: dict[str, str], all_nodes: Sequence[str]) -> StatePartition:
-    """Return a partition of slurm.conf."""
+    """Return the partition that the values of a line state. Nodes that cannot be read are left out."""
     listed = fields.get("nodes", "")
     nodes = all_nodes if listed.upper() == "ALL" else expanded(listed) or ()
     tier = fields.get("prioritytier", "1")
@@ -129,7 +154,7 @@ def _partition(fields: dict[str, str], all_nodes: Sequence[str]) -> StatePartiti
 
 
 def _node(name: str, fields: dict[str, str], partitions: Sequence[StatePartition], gpu_type: str) -> SiteNode:
-    """Return a node of slurm.conf."""
+    """Return a node of slurm.conf. `gpu_type` is the one in gres.conf, which a type in slurm.conf replaces."""
     gpus = 0
     for match in GRES_GPU.finditer(fields.get("gres", "")):
         gpus += int(match[2] or 1)
@@ -139,7 +164,7 @@ def _node(name: str, fields: dict[str, str], partitions: Sequence[StatePartition
 
 
 def _types_in_gres(path: Path, conf: SlurmConf) -> dict[str, str]:
-    """Return the GPU type of each node in gres.conf, and note the lines that are not used."""
+    """Return the GPU type of each node that gres.conf names with one, and note the lines that are not used."""
     types: dict[str, str] = {}
     for line in lines_of(path):
         fields = {name.lower(): text for name, text in fields_of(line.text).items()}

@@ -1,4 +1,8 @@
-"""The state of a cluster with Slurm, from files of `polluxsim twin collect`, one line of JSON, or the queries."""
+"""The state of a cluster with Slurm, from files of `polluxsim twin collect`, one line of JSON, or the queries.
+
+The three sources give the same outputs of queries, which `state_of` reads. Only the queue and a list of nodes are
+needed. What is missing or damaged otherwise is a note of the state, and no error.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ OPTIONAL = ("partitions.txt", "reservations.txt", "config.txt", "sdiag.txt", "ss
 class SlurmState:
     """What Slurm's commands tell about a cluster at a time."""
 
-    source: str
+    source: str  # where it was read, for messages
     now: int  # [s since 1970-01-01 UTC]
     jobs: Sequence[StateJob]
     nodes: Sequence[StateNode]  # in the order of slurm.conf
@@ -38,7 +42,7 @@ class SlurmState:
 
     @property
     def waiting(self) -> list[StateJob]:
-        """Return the pending jobs that can start by themselves."""
+        """Return the pending jobs that can start without a change by someone."""
         return [job for job in self.jobs if job.is_pending and not job.kept_out]
 
     @property
@@ -68,7 +72,7 @@ def read_state(folder: Path) -> SlurmState:
 
 
 def ask_state() -> SlurmState:
-    """Return the state that Slurm's queries print now."""
+    """Return the state that Slurm's queries print now. Raise InvalidInputError if queue or nodes cannot be read."""
     texts = {name: output.decode(errors="replace") for name, output in answers().items()}
     return state_of("Slurm's queries", texts)
 
@@ -76,7 +80,8 @@ def ask_state() -> SlurmState:
 def read_line(line: str, now: float | None = None) -> SlurmState:
     """Return the state of one line of JSON with the keys `squeue`, `sinfo`, `nodes` and perhaps other ones.
 
-    `now` is the time of the line [s]; without it, the line says.
+    `now` is the time of the line [s since 1970-01-01 UTC]; without it, the line says. Raise InvalidInputError if the
+    line is no such object, or the queue or the nodes cannot be read.
     """
     try:
         values = json.loads(line)
@@ -89,9 +94,11 @@ def read_line(line: str, now: float | None = None) -> SlurmState:
             "standard input: the line has no key squeue; give an object with the keys squeue and sinfo"
         )
     texts: dict[str, str] = {}
-    for key, value in values.items():
-        name = next((name for name in QUERIES if name.partition(".")[0] == key), None)
-        if name is not None:
+    for name in QUERIES:
+        key = name.partition(".")[0]
+        if key in values:
+            # Outputs that are JSON may stand in the line as objects.
+            value = values[key]
             texts[name] = value if isinstance(value, str) else json.dumps(value)
     if now is not None:
         texts[TAKEN] = str(int(now))
@@ -99,20 +106,14 @@ def read_line(line: str, now: float | None = None) -> SlurmState:
 
 
 def state_of(source: str, texts: Mapping[str, str]) -> SlurmState:
-    """Return the state in the outputs of queries by the names of their files."""
+    """Return the state in the outputs of queries by the names of their files.
+
+    Raise InvalidInputError if the queue or the nodes cannot be read.
+    """
     notes: list[str] = []
     jobs = _jobs(source, texts, notes)
     nodes = _nodes(source, texts, notes)
-    names = {node.name for node in nodes}
-    on_unknown = [job for job in jobs if job.is_running and not set(job.nodes) <= names]
-    if on_unknown:
-        unknown = sorted({name for job in on_unknown for name in job.nodes} - names)
-        notes.append(
-            f"{len(on_unknown)} running jobs are left out, like {on_unknown[0].name}: the list of nodes lacks "
-            f"{', '.join(unknown[:5])}"
-        )
-        left_out = {job.name for job in on_unknown}
-        jobs = [job for job in jobs if job.name not in left_out]
+    jobs = _on_listed_nodes(jobs, nodes, notes)
     now, notes_on_time = _now(texts, jobs)
     if texts.get("reservations.txt", "").startswith("ReservationName"):
         count = sum(line.startswith("ReservationName") for line in texts["reservations.txt"].splitlines())
@@ -131,18 +132,33 @@ def state_of(source: str, texts: Mapping[str, str]) -> SlurmState:
         now,
         jobs,
         nodes,
-        [partition for partition in partitions if partition is not None],
-        _settings(texts.get("config.txt", "")),
-        time_of_cycle(texts.get("sdiag.txt", "")),
-        fair_shares,
-        texts.get("sacct.txt", ""),
-        [name for name in OPTIONAL if not texts.get(name)],
-        [*notes, *notes_on_time],
+        partitions=[partition for partition in partitions if partition is not None],
+        settings=_settings(texts.get("config.txt", "")),
+        last_cycle=time_of_cycle(texts.get("sdiag.txt", "")),
+        fair_shares=fair_shares,
+        sacct=texts.get("sacct.txt", ""),
+        missing=[name for name in OPTIONAL if not texts.get(name)],
+        notes=[*notes, *notes_on_time],
     )
 
 
+def _on_listed_nodes(jobs: list[StateJob], nodes: Sequence[StateNode], notes: list[str]) -> list[StateJob]:
+    """Return the jobs without those that run on nodes that are not listed, and note these."""
+    names = {node.name for node in nodes}
+    on_unlisted = [job for job in jobs if job.is_running and not set(job.nodes) <= names]
+    if not on_unlisted:
+        return jobs
+    unlisted = sorted({name for job in on_unlisted for name in job.nodes} - names)
+    notes.append(
+        f"{len(on_unlisted)} running jobs are left out, like {on_unlisted[0].name}: the list of nodes lacks "
+        f"{', '.join(unlisted[:5])}"
+    )
+    left_out = {job.name for job in on_unlisted}
+    return [job for job in jobs if job.name not in left_out]
+
+
 def _jobs(source: str, texts: Mapping[str, str], notes: list[str]) -> list[StateJob]:
-    """Return the jobs of the queue, and note those that cannot be read."""
+    """Return the jobs of the queue, and note those that cannot be read. Raise InvalidInputError without a queue."""
     if "squeue.json" not in texts:
         raise InvalidInputError(f"{source}: squeue.json is missing; write it with 'squeue --json > squeue.json'")
     if has_errors(texts["squeue.json"]):
@@ -168,9 +184,13 @@ def _jobs(source: str, texts: Mapping[str, str], notes: list[str]) -> list[State
 
 
 def _nodes(source: str, texts: Mapping[str, str], notes: list[str]) -> list[StateNode]:
-    """Return the nodes in the order of slurm.conf, and note those that cannot be read."""
+    """Return the nodes in the order of slurm.conf, and note those that cannot be read.
+
+    Nodes that only sinfo lists come last. Raise InvalidInputError without any node.
+    """
     nodes: dict[str, StateNode] = {}
     num_bad = 0
+    # scontrol states all about a node in one line, so its values come first.
     for line in texts.get("nodes.txt", "").splitlines():
         node = node_of_line(line)
         if node is not None:
@@ -187,6 +207,7 @@ def _nodes(source: str, texts: Mapping[str, str], notes: list[str]) -> list[Stat
                 if other is None:
                     nodes[node.name] = node
                 elif not set(node.partitions) <= set(other.partitions):
+                    # sinfo lists a node of several partitions several times.
                     partitions = dict.fromkeys([*other.partitions, *node.partitions])
                     nodes[node.name] = other._replace(partitions=tuple(partitions))
         if not listed.is_complete:
@@ -199,7 +220,10 @@ def _nodes(source: str, texts: Mapping[str, str], notes: list[str]) -> list[Stat
 
 
 def _now(texts: Mapping[str, str], jobs: Sequence[StateJob]) -> tuple[int, list[str]]:
-    """Return the time of the state, and a sentence if the clock of the queries is behind that of Slurm."""
+    """Return the time of the state, and a sentence if it is not the time at which the queries were run.
+
+    It is not if that time is unknown, or if the queue has a later time: then a clock was behind that of Slurm.
+    """
     latest = 0
     for job in jobs:
         latest = max(latest, job.submit)
@@ -209,6 +233,7 @@ def _now(texts: Mapping[str, str], jobs: Sequence[StateJob]) -> tuple[int, list[
             latest = max(latest, job.end)
     taken = texts.get(TAKEN, "").strip()
     if not (taken.isascii() and taken.isdecimal()) or int(taken) > LARGEST:
+        # A state without any time can only be of now.
         evaluated = latest_evaluation(texts["squeue.json"], latest) or int(time.time())
         return evaluated, ["the time of the state is unknown; the latest time in the queue is used"]
     if int(taken) < latest:

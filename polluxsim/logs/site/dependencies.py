@@ -12,7 +12,7 @@ DEPENDENCY = re.compile(r"(after\w*):([\d_*+:]+)|(singleton)")
 
 
 def dependency(row: LogRow) -> tuple[str, ...]:
-    """Return the ids of the jobs that a job waits for: a job, a task like 12_3, or an array as 12 or 12_*.
+    """Return the ids of the jobs whose end a job waits for: a job, a task like 12_3, or an array as 12 or 12_*.
 
     The name "singleton" means all earlier jobs of the user with the same name.
     """

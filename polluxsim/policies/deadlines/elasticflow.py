@@ -257,7 +257,7 @@ class ElasticFlow(Policy):
             best = best_plan(demand, candidates)
             # An admitted job has a promise and stays, although it will be late. A new job has none yet.
             if not demand.is_met_by(best) and job in view.changes.arrived:
-                rejected[job.job_id] = why_not(view, demand)
+                rejected[job.job_id] = why_not(view, demand, schedule)
                 changes = True
                 continue
             schedule.add(job.job_id, best)
@@ -327,7 +327,7 @@ class ElasticFlow(Policy):
             if with_group is None:
                 for job_id, demand in group.items():
                     other_jobs = [other for other in group if other != job_id]
-                    rejected[job_id] = why_not(view, demand, other_jobs)
+                    rejected[job_id] = why_not(view, demand, schedule, other_jobs)
             else:
                 schedule = with_group
                 demands = demands | group

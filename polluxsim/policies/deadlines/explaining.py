@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from polluxsim.common.phrases import listed
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason
-from polluxsim.policies.deadlines.plans import Demand, capped_plan
+from polluxsim.policies.deadlines.plans import Demand, Schedule, capped_plan
 from polluxsim.policies.deadlines.reason_kinds import NOT_ADMITTED
 from polluxsim.policies.tools.timetable import Timetable
 
@@ -51,14 +52,27 @@ def numbers_of_holders(counts: Mapping[JobId, int], job_id: JobId) -> dict[str, 
     return numbers
 
 
-def why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> Reason:
+def why_not(view: ClusterView, demand: Demand, schedule: Schedule, group: Sequence[JobId] = ()) -> Reason:
     """Return why a job is not admitted. `group` contains the jobs that are admitted only together with it.
 
-    The planned end is that of the job alone on the GPUs that are up. It is left out if these are too few.
+    The planned end is that of the job alone on the GPUs that are up. It is left out if these are too few. `schedule`
+    contains the plans of the other jobs, which state when the job would end beside them.
     """
-    numbers = {"deadline": demand.deadline}
+    numbers = {"deadline": demand.deadline, "num_gpus": float(view.num_gpus)}
     empty_cluster = Timetable(view.time, view.num_gpus)
     fastest = capped_plan(demand, empty_cluster, max(demand.times, default=0))
     if fastest.end < inf:
         numbers["planned_end"] = fastest.end
+    admitted = list(schedule.plans)
+    plans = [capped_plan(demand, schedule.free, cap) for cap in demand.times]
+    # On the nodes that are left, a job may be slower than its plan assumes. The plans then say nothing.
+    is_late_beside = not any(demand.is_met_by(plan) for plan in plans)
+    if admitted and is_late_beside and not group:
+        names = listed(admitted)
+        if len(admitted) > MOST_HOLDERS:
+            names = f"{', '.join(admitted[:MOST_HOLDERS])} and others"
+        numbers[f"admitted {names}"] = float(len(admitted))
+        earliest_end = min((plan.end for plan in plans), default=inf)
+        if earliest_end < inf:
+            numbers["beside_end"] = earliest_end
     return Reason(NOT_ADMITTED, numbers, tuple(group))

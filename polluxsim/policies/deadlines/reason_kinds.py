@@ -20,7 +20,7 @@ def has_no_more_in_its_pool(job: JobSeen, reason: Reason, seen: RoundSeen) -> bo
     return (has_pools and fits_no_pool) or needs_a_power_of_two(job, reason, seen)
 
 
-_UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s"}
+_UNITS = {**ELASTIC_UNITS, "deadline": "s", "planned_end": "s", "beside_end": "s", "admitted": "jobs"}
 
 MOST_IT_CAN_USE = ReasonKind(
     "most-it-can-use",
@@ -40,7 +40,11 @@ NOT_ADMITTED = ReasonKind(
     "[planned_end>deadline?it would be complete at {planned_end:clock} even alone, after its deadline at "
     "{deadline:clock}."
     "|planned_end?no plan meets its deadline at {deadline:clock}[, those of {others}, which are admitted only together "
-    "with it,] and the deadlines of all admitted jobs.|it needs more GPUs than are up.]",
+    "with it,] and the deadlines of all admitted jobs. Alone on the {num_gpus:GPU} that [num_gpus=1?is|are] up, it "
+    "would be complete at {planned_end:clock}.[admitted? Beside the plans of the {admitted:admitted job} "
+    "({admitted:label}), it [beside_end?would be complete at {beside_end:clock} at the "
+    "earliest.|would never be complete.]]"
+    "|it needs more GPUs than are up.]",
     _UNITS,
     "A job is rejected, because its deadline cannot be met.",
 )

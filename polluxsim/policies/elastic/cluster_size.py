@@ -12,8 +12,6 @@ Nodes come and go at the end of the node list. A decision about nodes has three 
 Invariants: a released node has no jobs. There are always enough nodes for the largest job.
 
 Trap: the inner policy sees the first nodes only (`FirstNodes`), and must not be asked about a view without jobs.
-
-Sources: the Kubernetes cluster autoscaler; Pollux (OSDI '21), §5.4.1.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ from polluxsim.policies.tools.pools import prepared_for_types
 DAY = 24  # periods of a forecast [h]
 WEEK = 168
 
-IDLE_TIME = 600.0
-"""Time for which a node must be surplus before it is released, by default [s]."""
+IDLE_TIME = 600.0  # default of `idle_time` [s]
 
 MEASURES = ("goodput", "throughput")
 
@@ -168,8 +165,7 @@ class Scaled(PolicyAround):
             largest = max(largest, gpus_needed, job.min_replicas or 0)
         fewest = nodes_for(nodes, largest)
         if traits.keeps_shapes and not view.shape_rule.anywhere:
-            shapes = {view.shape_of(job) for job in view.jobs}
-            for shape in shapes:
+            for shape in {view.shape_of(job) for job in view.jobs}:
                 fewest = max(fewest, nodes_for_shape(nodes, shape))
         return fewest
 
@@ -409,16 +405,17 @@ class FirstJobOnly(Policy):
 class FirstJobUse(GoodputUse):
     """Request as many nodes as the first job uses well.
 
-    The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
-    while the use is between `aim` and `grow_above` and the nodes suffice for the job.
+    The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone.
 
     Source: Pollux (OSDI '21), §5.4.1.
     """
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the present number of nodes if their use is within the bounds, else the number nearest to `aim`.
+        """Return the number of nodes whose use is nearest to `aim`, if the present use is not within the bounds.
 
-        Nodes are not released if the use is too high, and not added if it is too low and they suffice for the job.
+        If the use is within them or not known yet, return the present number, or what the job needs if that is more;
+        without jobs, the present number. A use that is too high releases no nodes. One that is too low adds none,
+        unless the job needs them.
         """
         if not view.jobs:
             return nodes.requested

@@ -32,7 +32,8 @@ GAIN_TOO_SMALL = ReasonKind(
     "[last_gain?Its last GPU saves this job {last_gain:clock}, and one more would save it {next_gain:clock}."
     "|One GPU more would save this job {next_gain:clock}.]"
     "[weight<1? These times count {weight:.3g} times, because the job has logged too few losses.]"
-    f"[ {ALL_TAKEN}. The last free one went to [won_last=1?this job|{{first}}, which saves {{winning_gain:clock}} by "
+    f"[others? {ALL_TAKEN}. The last free one went to [won_last=1?this job|{{first}}, which saves "
+    f"{{winning_gain:clock}} by "
     "it].]",
     ELASTIC_UNITS,
     "Another job gains more from the last GPU.",
@@ -89,7 +90,7 @@ LOSS_REDUCTION = ReasonKind(
     "its loss is expected to fall by {reduction:.2g} units[gpus>=max_replicas?|reduction_more<=0?, and by no more "
     "with one GPU more|, and by {reduction_more:.2g} units more with one GPU more]."
     "|The speed of this job is not known yet, so it gets {gpus:GPU}, its fewest.]"
-    f"[gpus_left=0? [others?{ALL_TAKEN}. The last one went to [won_last=1?this job|{{first}}], and lowers its loss by "
+    f"[gpus_left=0? [others?{ALL_TAKEN}. The last one went to [won_last=1?this job|{{first}}], whose loss it lowers by "
     "{winning_gain:.2g} units"
     "|The fewest GPUs of the jobs, in order of submission, take [num_gpus=1?the only GPU that is up|all {num_gpus:GPU} "
     "that are up]]"

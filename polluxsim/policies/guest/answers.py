@@ -1,6 +1,7 @@
 """Decisions as plain values: what the process answers, and the decision that the host makes of it.
 
-The host trusts nothing in an answer: it reads JSON, and converts every value.
+The functions `plain_…` run in the process, and the functions `read_…` in the host. The host trusts nothing in an
+answer: it reads JSON, converts values, and refuses parts that are not open to the program.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PROMISES = frozenset({
 })  # fmt: skip
 """Traits that every program may state. The others change how jobs run."""
 
-Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
+Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]  # returns the reasons of a decision for jobs
 
 
 class InvalidAnswerError(Exception):
@@ -43,14 +44,14 @@ def plain_decision(answer: object) -> dict[str, Any]:
     decision = decision_of(answer)  # type: ignore[arg-type]
     try:
         plain: dict[str, Any] = {"allocation": _plain_placements(decision.allocation)}
-        for name in ("others_keep", "has_explain"):
-            value = decision.explain is not None if name == "has_explain" else decision.others_keep
-            plain[name] = bool(value)
+        plain["others_keep"] = bool(decision.others_keep)
+        plain["has_explain"] = decision.explain is not None
         plain["valid_until"] = float(decision.valid_until)
         plain["outdated_by"] = int(Change(decision.outdated_by).value)
         for name in ("fitness", "upper_bound"):
             number = getattr(decision, name)
             plain[name] = None if number is None else float(number)
+        # The host refuses a further part unless the program may use it, so that an empty one is left out.
         if decision.shared:
             plain["shared"] = _plain_placements(decision.shared)
         if decision.hosts:
@@ -71,7 +72,7 @@ def plain_decision(answer: object) -> dict[str, Any]:
 
 
 def _plain_placements(placements: Any) -> list[Any]:
-    """Return placements, or numbered GPUs, as pairs of a job and lists of whole numbers."""
+    """Return placements, or numbered GPUs, as pairs of a job and a list of pairs of whole numbers."""
     if not isinstance(placements, Mapping):
         raise TypeError("an allocation must map names of jobs to placements")
     pairs = []
@@ -83,6 +84,7 @@ def _plain_placements(placements: Any) -> list[Any]:
 
 
 def _whole(value: Any) -> int:
+    """Return a number that is whole as an int. Raise TypeError or ValueError for another value."""
     whole = int(value)
     if whole != value or isinstance(value, str):
         raise TypeError(f"{short(value)} is no whole number")
@@ -106,6 +108,9 @@ def plain_reasons(reasons: object) -> list[Any]:
 
 def read_decision(plain: Mapping[str, Any], explain: Explain, more: Collection[str] = ()) -> Decision:
     """Return the decision of plain values.
+
+    Raise ProgramError if it has a part that the program may not answer, and another error if a value is of the wrong
+    kind: KeyError, TypeError, ValueError, AttributeError or OverflowError.
 
     Parameters
     ----------
@@ -144,11 +149,15 @@ def read_decision(plain: Mapping[str, Any], explain: Explain, more: Collection[s
 
 
 def _placements(pairs: Sequence[Any]) -> dict[JobId, Any]:
+    """Return the placements of pairs of a job and a list of nodes with their GPUs."""
     return {str(name): tuple((int(node), int(gpus)) for node, gpus in placement) for name, placement in pairs}
 
 
 def read_reasons(plain: Sequence[Any]) -> dict[JobId, Reason]:
-    """Return the reasons of plain values. A kind of polluxsim's tools has its tests, others have none."""
+    """Return the reasons of plain values. A kind of polluxsim's tools keeps its tests; others have none.
+
+    Raise KeyError, TypeError, ValueError or AttributeError if a value is of the wrong kind.
+    """
     reasons = {}
     for name, (kind, sentence, units), numbers, others in plain:
         by_name = {str(key): float(value) for key, value in numbers}
@@ -159,7 +168,7 @@ def read_reasons(plain: Sequence[Any]) -> dict[JobId, Reason]:
 
 @cache
 def _kind(name: str, sentence: str, units: tuple[tuple[str, str], ...]) -> ReasonKind:
-    """Return the kind of a reason."""
+    """Return the kind of a reason: that of polluxsim's tools with this name and sentence, or a new one."""
     from polluxsim.policies.tools import reason_kinds  # noqa: PLC0415  (only reasons need it)
 
     for kind in vars(reason_kinds).values():
@@ -176,7 +185,10 @@ def plain_traits(traits: Traits) -> dict[str, Any]:
 
 
 def read_traits(plain: Mapping[str, Any], more: Collection[str] = ()) -> Traits:
-    """Return the traits of plain values. `more` are traits that this program may have beside those in `PROMISES`."""
+    """Return the traits of plain values. Raise ProgramError if the program may not have one of them.
+
+    `more` are traits that this program may have beside those in `PROMISES`.
+    """
     for name in plain:
         if name not in PROMISES and name not in more:
             raise ProgramError(
@@ -184,5 +196,6 @@ def read_traits(plain: Mapping[str, Any], more: Collection[str] = ()) -> Traits:
             )
     values: dict[str, Any] = {}
     for name, value in plain.items():
+        # Two traits are texts, all others are true or false.
         values[name] = str(value) if name in ("remembers", "one_type_as") else bool(value)
     return Traits(**values)

@@ -10,7 +10,10 @@ GIB = 2**30
 
 
 class ProgramError(PolicyError):
-    """A program is refused, fails, gives an invalid answer, or exceeds a limit. The message names the line or limit."""
+    """A program is refused, fails, gives an invalid answer, or exceeds a limit.
+
+    The message names the line of the program where it is known, or the limit.
+    """
 
 
 class RefusedProgramError(ProgramError):

@@ -1,4 +1,9 @@
-"""What the process of a program cannot do: open files, use the network, start processes, or use much memory."""
+"""What the process of a program cannot do: open files, use the network, start processes, or use much memory.
+
+There are three guards. The operating system limits the resources of the process (`limit_resources`). Python tells a
+`Guard` of each event that touches the world outside, while code of the program runs. And the program has built-in
+functions that do less (`open_builtins`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ PROGRAM = "<program>"  # name of the program in tracebacks
 CPU_SECONDS = 600  # CPU time after which the process ends, if the host has not ended it before [s]
 MOST_FILES = 64  # largest number of open files
 
-CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")  # ends of files with code, which modules load late
+CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")  # ends of files with code, which modules load late, also Numba's
 
 CLOSED_EVENTS = {
     "ctypes": "uses ctypes",
@@ -64,6 +69,7 @@ class Guard:
         self.watches = False
         self.violation: str | None = None
         self._is_watching = False
+        # A hook cannot be removed, so a program cannot switch it off.
         sys.addaudithook(self._hear)
 
     @contextmanager
@@ -88,6 +94,7 @@ class Guard:
         sentence = f"the program {problem}, which is not open to programs"
         if line is not None:
             sentence = f"line {line}: {sentence}"
+        # A program may catch the error with a bare except, so the violation is noted as well.
         if self.violation is None:
             self.violation = sentence
         raise ForbiddenError(sentence)
@@ -97,6 +104,7 @@ def _problem(event: str, arguments: tuple[Any, ...]) -> str | None:
     """Return what a program does that causes an audit event; None if it may do so."""
     if event == "open":
         path, mode = arguments[0], arguments[1]
+        # A module may import another one when its function is called. Only the mode tells that nothing is written.
         reads_code = str(path).endswith(CODE) and (mode is None or "r" in str(mode))
         return None if reads_code else "opens a file"
     if event in HARMLESS_EVENTS:
@@ -125,6 +133,7 @@ def limit_resources(memory: int) -> None:
         resource.RLIMIT_NOFILE: MOST_FILES,
         resource.RLIMIT_NPROC: 0,
     }
+    # Nothing that the process does later can raise a limit whose hard value is as low.
     for kind, most in limits.items():
         resource.setrlimit(kind, (most, most))
 
@@ -143,14 +152,15 @@ def _import(
     attributes: tuple[str, ...] = (),
     level: int = 0,
 ) -> Any:
-    """Import a module that a program may import."""
+    """Import a module. Raise ImportError if a program may not import it, or for a relative import."""
     if level or not may_import(name):
         raise ImportError(f"the program may not import {name}")
     return builtins.__import__(name, into, within, attributes, level)
 
 
 def _getattr(value: object, name: str, *default: object) -> Any:
-    """Return an attribute, as `getattr`, but none that is private."""
+    """Return an attribute, as `getattr`. Raise AttributeError for a private one."""
+    # The check of the source cannot see a name that is put together at run time.
     if name.startswith("_"):
         raise AttributeError(f"the attribute {name} is not open to programs", name=name, obj=value)
     return getattr(value, name, *default)

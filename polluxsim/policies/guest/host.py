@@ -1,4 +1,9 @@
-"""The host of a program: a policy that starts the process of a program, and asks it for decisions."""
+"""The host of a program: a policy that starts the process of a program, and asks it for decisions.
+
+A message is a number of bytes and then a pickle; an answer is a number of bytes and then JSON. The process answers each
+message once. Before it does, it may ask whether jobs fit together ("fit"), and the host answers that with a message.
+After an error, the process is ended, because its state is unknown.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +95,7 @@ class GuestPolicy(Policy):
         self._until = until
         self._more = program.more
         self._sender = ViewSender()
-        self._view: ClusterView | None = None
+        self._view: ClusterView | None = None  # of the present decision, about which the process may ask
         self._process: subprocess.Popen[bytes] | None = None
         self._label = "Candidate"
         self.num_decisions = 0
@@ -104,6 +109,7 @@ class GuestPolicy(Policy):
             "policy": program.policy,
             "memory": self._limits.memory,
         }
+        # The family ends the process also if its start fails or is interrupted.
         if family is not None:
             family.append(self)
         try:
@@ -121,7 +127,7 @@ class GuestPolicy(Policy):
 
     @property
     def label(self) -> str:
-        """Return the name of the class."""
+        """Return the label of the program, which is the name of its class unless it states one."""
         return self._label
 
     @property
@@ -130,10 +136,11 @@ class GuestPolicy(Policy):
         return 1000 * self.seconds / max(self.num_decisions, 1)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the decision of the program."""
+        """Return the decision of the program. It has one generator, in the state of `rng` at the first decision."""
         started = perf_counter()
         self._view = view
         message: dict[str, Any] = {"action": "decide", "view": self._sender.message(view)}
+        # The process then draws from a generator of its own, as this process would from `rng`.
         if not self.num_decisions:
             message["rng"] = rng.bit_generator.state
         answer = self._ask(message, self._limits.decision, f"decide in the round at {view.time:g} s")
@@ -147,11 +154,12 @@ class GuestPolicy(Policy):
             raise ProgramError("the program gave an answer that is no decision") from None
 
     def close(self) -> None:
-        """End the process, and those that it started."""
+        """End the process, and those that it started. A process that has ended already is no error."""
         process = self._process
         if process is None:
             return
         self._process = None
+        # The process leads a session of its own, so that its group has no other processes.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
@@ -162,10 +170,11 @@ class GuestPolicy(Policy):
                     stream.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GuestPolicy:
-        """Return the program in a new process with equal state."""
+        """Return the program in a new process with equal state. Raise TypeError if it has no family."""
         if self._family is None:
             raise TypeError("a program without a family cannot be copied")
         copy = GuestPolicy(self._program, self._hash_seed, self._limits, self._until, self._family)
+        # A process cannot be copied, but equal messages and equal seeds bring a new one to an equal state.
         for message in self._history:
             copy._ask(message, self._limits.decision, "decide again")
         copy._history = list(self._history)
@@ -181,13 +190,14 @@ class GuestPolicy(Policy):
         self.close()
 
     def _start(self, hash_seed: int) -> None:
-        """Start the process, with no variables of this one."""
+        """Start the process, with none of the environment variables of this one."""
         package = Path(__file__).parents[3]
         paths = [str(package), *(path for path in sys.path if path)]
         environment = {
             "PYTHONHASHSEED": str(hash_seed % 2**32),
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Threads would use CPU time of other runs, and more memory than the limit of small programs has.
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -206,7 +216,7 @@ class GuestPolicy(Policy):
         )
 
     def _explain(self, jobs: Sequence[JobId]) -> Mapping[JobId, Reason]:
-        """Return the reasons of the program for its last decision."""
+        """Return the reasons of the program for its last decision about some jobs."""
         answer = self._ask({"action": "explain", "jobs": list(jobs)}, self._limits.decision, "explain its decision")
         try:
             return read_reasons(answer["reasons"])
@@ -214,7 +224,10 @@ class GuestPolicy(Policy):
             raise ProgramError("the program gave reasons that cannot be read") from None
 
     def _ask(self, message: Mapping[str, Any], limit: float, action: str) -> dict[str, Any]:
-        """Return the answer to a message; raise ProgramError if it is an error, or takes longer than the limit [s]."""
+        """Return the answer to a message; raise ProgramError if it is an error, or takes longer than the limit [s].
+
+        `action` says in the message of the error what the program does not do in time.
+        """
         self._send(message)
         while True:
             answer = self._receive(limit, action)
@@ -244,7 +257,7 @@ class GuestPolicy(Policy):
         return fit_together(*(views[str(name)] for name in jobs))
 
     def _send(self, message: object) -> None:
-        """Send a message to the process."""
+        """Send a message to the process. Raise ProgramError if the process has ended."""
         if self._process is None or self._process.stdin is None:
             raise ProgramError("the process of the program has ended")
         content = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
@@ -254,9 +267,10 @@ class GuestPolicy(Policy):
             self._ended()
 
     def _receive(self, limit: float, action: str) -> dict[str, Any]:
-        """Return the next answer."""
+        """Return the next answer. Raise ProgramError if it is late, too long or no JSON object, or there is none."""
         until = _Deadline(self._process, limit, self._until)
         (size,) = SIZE.unpack(self._read(SIZE.size, until, action))
+        # A program must not fill the memory of the host.
         if size > MOST_BYTES:
             self.close()
             raise ProgramError(f"the answer of the program has {size} bytes, must have at most {MOST_BYTES}")
@@ -271,7 +285,7 @@ class GuestPolicy(Policy):
         return answer
 
     def _read(self, size: int, until: _Deadline, action: str) -> bytes:
-        """Return bytes from the process."""
+        """Return a number of bytes from the process. Raise ProgramError if they are late, or the process has ended."""
         if self._process is None or self._process.stdout is None:
             raise ProgramError("the process of the program has ended")
         descriptor = self._process.stdout.fileno()
@@ -292,7 +306,7 @@ class GuestPolicy(Policy):
         return b"".join(parts)
 
     def _ended(self) -> NoReturn:
-        """Raise the error that the process has ended."""
+        """Close what is left of the process, and raise the error that it has ended."""
         self.close()
         raise ProgramError("the program ended its process, or was ended by a limit; it must return its decisions")
 
@@ -322,11 +336,16 @@ class _Deadline:
         return f"its limit of {self._limit:g} s"
 
     def _cpu_seconds(self) -> float:
-        """Return the CPU time of the process so far, or the time of the clock if it is unknown [s]."""
+        """Return the CPU time of the process so far [s]; the time of a clock if it is unknown.
+
+        The difference of two such times is then the waited time, which limits the process as well.
+        """
         if self._process is None:
             return monotonic()
         try:
             stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
+            # The name of the process in parentheses may have spaces. Behind it, fields 12 and 13 are the time of the
+            # process itself and that of the system for it, in ticks of the clock.
             values = stat.rpartition(")")[2].split()
             return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError):
@@ -334,7 +353,7 @@ class _Deadline:
 
 
 def _write(descriptor: int, content: bytes) -> None:
-    """Write all bytes."""
+    """Write all bytes. A pipe may take only some of them at once."""
     rest = memoryview(content)
     while rest:
         written = os.write(descriptor, rest)

@@ -38,12 +38,12 @@ class Channel:
         self._target = target
 
     def receive(self) -> Any:
-        """Return the next message; end the process at the end of the messages."""
+        """Return the next message. If there are no more, because the host has ended, end this process."""
         (size,) = SIZE.unpack(self._read(SIZE.size))
         return pickle.loads(self._read(size))  # noqa: S301  (the host is trusted)
 
     def send(self, answer: Mapping[str, Any]) -> None:
-        """Send an answer."""
+        """Send an answer as JSON."""
         content = json.dumps(answer).encode()
         content = SIZE.pack(len(content)) + content
         while content:
@@ -51,10 +51,12 @@ class Channel:
             content = content[written:]
 
     def _read(self, size: int) -> bytes:
+        """Return a number of bytes of the host; end the process if there are no more."""
         parts = []
         while size:
             part = os.read(self._source, size)
             if not part:
+                # A program may have changed what Python does at its exit.
                 os._exit(0)
             parts.append(part)
             size -= len(part)
@@ -62,7 +64,10 @@ class Channel:
 
 
 class Program:
-    """A program that runs in this process."""
+    """A program that runs in this process, and the answers to the messages of the host.
+
+    The methods `start`, `decide` and `explain` are named as the actions of messages.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -74,14 +79,16 @@ class Program:
         self._decision: Decision | None = None
 
     def start(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the source of the program, and return its label and traits."""
+        """Run the source of the program, unless the message has a trusted policy, and return its label and traits."""
         policy: Policy | None = message["policy"]
         if policy is None:
             self._guard.watches = True
+            # The limits are for good, so modules that need files or memory are loaded before.
             limit_resources(message["memory"])
             kind = self._class_of(message["source"])
             with self._guard.watching():
                 policy = as_policy(kind())
+        # Traits and the label may be properties, which are code of the program.
         with self._guard.watching():
             traits = traits_of(policy)
             label = str(policy.label)
@@ -101,12 +108,13 @@ class Program:
         return kind
 
     def decide(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the decision about a view."""
+        """Return the decision about a view as plain values."""
         assert self._policy is not None
         if self._rng is None:
             self._rng = np.random.Generator(np.random.PCG64())
             self._rng.bit_generator.state = message["rng"]
         view = self._receiver.view(message["view"])
+        # The first view tells the GPU types, which the process does not have before.
         if len(view.types) > 1 and not self._is_prepared:
             self._is_prepared = True
             self._policy = pools.prepared_for_types(self._policy)
@@ -117,7 +125,7 @@ class Program:
         return {"decision": plain}
 
     def explain(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the reasons for the last decision about some jobs."""
+        """Return the reasons of the last decision for some jobs; none if it cannot explain itself."""
         if self._decision is None or self._decision.explain is None:
             return {"reasons": []}
         with self._guard.watching():
@@ -130,6 +138,7 @@ class Program:
             answer = action(message)
         except BaseException as error:  # noqa: BLE001  (also SystemExit and MemoryError of the program)
             answer = _failure(error)
+        # An answer after a violation does not count, even if the program caught the error.
         if self._guard.violation is not None:
             return {"error": self._guard.violation}
         return answer
@@ -145,7 +154,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
     line = None
     for frame, number in walk_tb(error.__traceback__):
         if frame.f_code.co_filename == PROGRAM:
-            line = number
+            line = number  # later frames are further inside
     if isinstance(error, MemoryError):
         return {"memory": True, "line": line}
     if isinstance(error, (ForbiddenError, InvalidAnswerError, PolluxSimError)):
@@ -156,7 +165,8 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer messages until there are no more."""
+    """Answer messages until there are no more. Then the process ends."""
+    # The pipe gets other numbers, so that code that prints or reads cannot disturb it.
     target = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     source = os.dup(0)

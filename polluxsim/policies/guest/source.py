@@ -1,4 +1,8 @@
-"""The check of the source of a program, before it runs."""
+"""The check of the source of a program, before it runs.
+
+The check looks at the syntax tree only: imports, names, and attributes with their names. What it cannot see, like a
+name that is put together at run time, `guards` refuse when the program runs.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,7 @@ def check_source(text: str) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         raise RefusedProgramError(f"line {line}: the program is no valid Python: {short(str(error))}") from None
+    # The walk over the tree has another order than the lines.
     problems = sorted(_problems(tree))
     if problems:
         line, problem = problems[0]
@@ -102,8 +107,9 @@ def _problems_of_names(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
             yield node.lineno, _no_module(f"{module}.{alias.name}")
 
 
+# A private name is open if the program gives it itself, so that its own classes can have private parts.
 def _own_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that a program gives to functions, variables, and attributes of its own objects."""
+    """Yield the names that a program gives to functions, classes, variables, and attributes of its own objects."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -136,6 +142,7 @@ def _problem_of_attribute(node: ast.Attribute, own: Container[str]) -> str:
 
 
 def _is_closed_dunder(name: str) -> bool:
+    """Return whether a name is between double underscores and not open to programs."""
     return name.startswith("__") and name.endswith("__") and name not in DUNDERS
 
 
@@ -144,9 +151,11 @@ def may_import(name: str) -> bool:
     parts = name.split(".")
     if any(part in HIDDEN_MODULES or part.startswith("_") for part in parts) and name != "__future__":
         return False
+    # A module is open with all modules in it.
     prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return any(prefix in MODULES for prefix in prefixes)
 
 
 def _no_module(name: str) -> str:
+    """Return the sentence on an import that is not open to programs."""
     return f"the program may not import {name}; it may import {', '.join(sorted(MODULES - {'__future__'}))}"

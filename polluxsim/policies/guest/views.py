@@ -48,10 +48,10 @@ class ViewSender:
 
     def __init__(self) -> None:
         self._views: dict[JobId, JobView] = {}  # of the jobs of the last message
-        self._sent: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}  # last values of the cluster
 
     def message(self, view: ClusterView) -> Message:
-        """Return the values of a view."""
+        """Return the values of a view, without those that earlier messages of the run have sent."""
         jobs = list(view.jobs)
         changes = view.changes
         lasting = {}
@@ -59,6 +59,7 @@ class ViewSender:
             if job.job_id not in self._views or job.job_id in changes.altered:
                 lasting[job.job_id] = _values(job, LASTING)
         # The engine's views of jobs that ended show what the jobs had at their ends.
+        # A job that arrived and ended between two decisions was never sent.
         ended_jobs = [self._views[name] for name in changes.ended if name in self._views]
         self._views = {job.job_id: job for job in jobs}
         of_cluster = {}
@@ -90,7 +91,7 @@ class ViewSender:
 
 
 def _values(job: JobView, names: tuple[str, ...]) -> list[Any]:
-    """Return attributes of a job; plain copies of mappings, which may belong to the engine."""
+    """Return attributes of a job, in the order of the names; copies of mappings, which may belong to the engine."""
     values = []
     for name in names:
         value = getattr(job, name)
@@ -122,10 +123,11 @@ class ViewReceiver:
         self._of_cluster: dict[str, Any] = {}
 
     def view(self, message: Message) -> ClusterView:
-        """Return the view of a message."""
+        """Return the view of a message. Jobs that the program has seen are the same objects as before."""
         self._of_cluster |= message["of_cluster"]
         for name, values in message["at_end"].items():
             _set_values(self._jobs[name], AT_END, values)
+        # Jobs that ended are no longer needed here, but a program may still have them.
         jobs = self._jobs_of(message)
         self._jobs = {job.job_id: job for job in jobs}
         running = [self._jobs[name] for name in message["running"]]
@@ -155,6 +157,7 @@ class ViewReceiver:
         for name, values in zip(message["jobs"], message["present"], strict=True):
             job = self._jobs.get(name)
             if job is None:
+                # The values follow one by one, without the arguments that the class wants.
                 job = ValueJob.__new__(ValueJob)
             if name in lasting:
                 _set_values(job, LASTING, lasting[name])
@@ -163,6 +166,7 @@ class ViewReceiver:
         return jobs
 
     def _fit_together(self, one: JobView, other: JobView) -> bool:
+        """Return whether two jobs can share GPUs, which only the host knows."""
         return self._fit(one.job_id, other.job_id)
 
 

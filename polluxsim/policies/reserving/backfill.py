@@ -203,6 +203,7 @@ class BackfillPass:
                 gpus_left = self.starts[num_ahead].free
             numbers = {
                 "position": position,
+                "of_waiting": 1.0,
                 **describe(job),
                 "gpus_needed": job.num_replicas,
                 "gpus_left": gpus_left,

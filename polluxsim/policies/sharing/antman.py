@@ -48,7 +48,10 @@ def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     return has_too_few or keeps_some or seen.another_does_not_fit(job)
 
 
-_UNITS = dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs")
+_UNITS = {
+    **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs"),
+    "submitted": "s",
+}
 
 # `common.templates.filled` explains the brackets and braces of a sentence. Parts in f-strings have doubled braces.
 _GUARANTEE = "The job has a guarantee by its priority of {priority} (at least 0)"
@@ -56,8 +59,11 @@ _NO_GUARANTEE = "The job has no guarantee by its priority of {priority} (below 0
 
 GUARANTEED = ReasonKind(
     "guaranteed",
-    f"{_GUARANTEE}, and gets its {{gpus:GPU}} as if it were alone[. Jobs without a guarantee use what it leaves idle: "
-    "{others}].",
+    f"{_GUARANTEE}. Jobs with a guarantee take GPUs in order of submission, this job at {{submitted:clock}}, equal "
+    "ones in the order of the list of jobs. At its turn, the {gpus:GPU} that it needs [gpus=1?was|were] free of other "
+    "jobs "
+    "with a guarantee, so it got [gpus=1?it|them][. Jobs without a guarantee use what "
+    "it leaves idle: {others}].",
     _UNITS,
     "A job with a guarantee runs.",
 )
@@ -192,7 +198,7 @@ class AntMan(Policy):
         if len(own_gpus) == job.num_replicas:
             beside = self._hosts if is_guest else self._guests
             neighbours = dict.fromkeys(beside[gpu].job_id for gpu in own_gpus if gpu in beside)
-            numbers = {"gpus": float(len(own_gpus)), "priority": job.priority}
+            numbers = {"gpus": float(len(own_gpus)), "priority": job.priority, "submitted": job.submit_time}
             return Reason(BESIDE_GUARANTEED if is_guest else GUARANTEED, numbers, tuple(neighbours))
         needed = {"gpus_needed": float(job.num_replicas), "priority": job.priority}
         if is_guest:

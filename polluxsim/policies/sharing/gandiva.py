@@ -50,8 +50,8 @@ _PLACE = (
     "[slice_end?Until this time slice ends at {slice_end:clock}, the running jobs go first. Of the others, the job with"
     "|At the start of a time slice, the job with] the least time on GPUs goes first, of equal ones "
     "the first submitted. A pair takes one turn, by the lesser time of the two. This job has turn {position}, and "
-    "{time_had:clock} of time counted (a new job begins with "
-    "the least time of the others)[partner_had?. Its partner {partner_had:label} has {partner_had:clock}]. "
+    "counts as having had {time_had:clock} on GPUs (a new job begins with the least time of the others)"
+    "[partner_had?. Its partner {partner_had:label} has had {partner_had:clock}]. "
 )
 _UNITS = {
     **dict.fromkeys(("time_had", "partner_had", "ahead_had", "slice_end"), "s"),

@@ -49,7 +49,10 @@ Kind: TypeAlias = tuple[Stages, ...]
 # Smaller distances from a whole number are rounding errors.
 TOLERANCE = 1e-6
 
-_UNITS = {**ORDER_UNITS, **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type"), "GPUs")}
+_UNITS = {
+    **ORDER_UNITS,
+    **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type", "other_left"), "GPUs"),
+}
 
 _NONE_UP = "No node[left_type? of any type that it can use] is available now, so it waits."
 """Sentence on a job while all nodes that it can use are down."""
@@ -64,14 +67,16 @@ IN_PACK = ReasonKind(
 )
 PACK_WAITS = ReasonKind(
     "pack-waits",
-    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}. [gpus_up=0?{_NONE_UP}"
-    f"|After the packs ahead of it, {LEFT}."
+    f"{PLACE} [In a pack with {{others}}, it|It] needs {{gpus_needed:GPU}}[left_type? of one type]. "
+    f"[gpus_up=0?{_NONE_UP}"
+    "|[left_type?The policy plans it for type {left_type:label}. ]After the packs ahead of it, "
+    "[gpus_left=0?no GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] left[left_type? of this type][other_left>0?, and "
+    "{other_left} of type {other_left:label}], so it waits."
     "[others?|stages_known=0? It shares GPUs with no job, because its stages are unknown"
     "|pack_step? It does not share GPUs with {apart:label}, because a step of each would together take {pack_step:.3g} "
     "s, and one after the other {apart:.3g} s"
     "|equal_jobs=0? It could share GPUs only with a job that also needs {gpus_needed}, and there is none among the "
-    "first "
-    "jobs that fill the cluster"
+    "first jobs that fill the cluster"
     "|equal_jobs? The policy merges jobs that need equally many GPUs, those first that together use their nodes most "
     "fully, and none of the {equal_jobs:other job} that need {gpus_needed} is left for it]"
     "[others?|stages_known?.]]",
@@ -81,10 +86,11 @@ PACK_WAITS = ReasonKind(
 BEYOND_PACKS = ReasonKind(
     "beyond-packs",
     f"{PLACE} [gpus_up=0?It needs {{gpus_needed:GPU}}. {_NONE_UP}"
-    "|The policy considers only the first jobs that fill the cluster. Up to four jobs of equal size count as "
-    "sharing their GPUs, but a job whose stages are unknown[stages_known=0?, like this one,] counts alone. "
-    f"After the jobs ahead of it, {LEFT}, and this job needs {{gpus_needed:GPU}}, so it "
-    "waits.]",
+    "|The policy considers only the first jobs that fill the cluster. In this count, up to four jobs of equal size "
+    "share GPUs, but a job whose stages are unknown[stages_known=0?, like this one,] shares with none. "
+    "Before the turn of this job, [gpus_left=0?no GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] left in the count"
+    "[left_type? of [gpus_left=0?any type that has enough GPUs for it|type {left_type:label}]], and this job needs "
+    "{gpus_needed:GPU}, so it waits.]",
     _UNITS,
     "A job comes after those that would fill the cluster in packs of four.",
     excuses_waiting=another_does_not_fit,
@@ -175,11 +181,15 @@ class Muri(AtEvents):
                 else:
                     packs.append(pack)
         gpus_left = dict(num_gpus)
+        left_of_others: dict[JobId, dict[str, int]] = {}  # GPUs left of other types that each job in a pack can use
         chosen: list[Pack] = []
         for pack in sorted(packs, key=lambda pack: pack.rank):
             gpus_left_now = gpus_left[pack.gpu_type]
             for job in pack.jobs:
                 left_at_turn[job.job_id] = (pack.gpu_type, gpus_left_now)
+                other_types = {name: left for name, left in gpus_left.items() if name in job.speeds}
+                other_types.pop(pack.gpu_type, None)
+                left_of_others[job.job_id] = other_types
             if pack.gpus <= gpus_left_now:
                 gpus_left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
@@ -210,6 +220,10 @@ class Muri(AtEvents):
                     numbers["gpus_up"] = 0.0
                 if len(num_gpus) > 1:
                     numbers[f"left_type {gpu_type}"] = gpus_left_at_turn
+                other_types = left_of_others.get(job_id)
+                if other_types:
+                    other_type = max(other_types, key=other_types.__getitem__)
+                    numbers[f"other_left {other_type}"] = other_types[other_type]
                 reasons[job_id] = _reason(job_id, numbers, pack_of.get(job_id), has_gpus=job_id in shared)
             return {job_id: reasons[job_id] for job_id in jobs}
 

@@ -284,7 +284,8 @@ class Sia(Policy):
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return the restart factor: the share of its worth that a job keeps after a restart.
 
-        A job younger than its restart delay keeps its whole worth. For gangs the attained service counts as the age.
+        A job younger than its restart delay keeps its whole worth. For a gang, the attained service is compared with
+        the delay, and not the age.
         """
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)

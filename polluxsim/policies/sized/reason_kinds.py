@@ -15,9 +15,11 @@ _DUE = (
     "([weight>=1000000?the most possible|{lateness:.5g} to the power {power}])]. In this round, "
     "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"
     "|jobs whose plans take all {rounds_left:round} left of the window come first. Then comes the largest weight over "
-    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job]. Of equal jobs, those with GPUs come first, "
-    "then the first "
-    "submitted"
+    "planned GPU rounds, [rank>=1000?{rank:.0f}|{rank:.3g}] for this job[ahead_rank?[ahead_needs_all=1?, after "
+    "{first}, the nearest job ahead with GPUs, whose plan takes all these rounds"
+    "|, and [ahead_rank>=1000?{ahead_rank:.0f}|{ahead_rank:.3g}] for {first}, the "
+    "nearest job ahead with GPUs]]]. Of equal jobs, those with GPUs come first, "
+    "then the first submitted"
 )
 # The GPUs that earlier jobs leave.
 _LEFT = (

@@ -327,7 +327,8 @@ class Shockwave(Policy):
         # Jobs without a planned round only fill GPUs, the longest first, because it decides when the workload ends.
         spare = [job for job in by_rank if not self._planned[job.job_id]]
         spare.sort(key=lambda job: -sort_key(prospects[job.job_id].remaining_time, view.time))
-        turns = _turns(view, [*planned, *spare])
+        order = [*planned, *spare]
+        turns = _turns(view, order)
         running = {name: turn.gpu_type for name, turn in turns.items() if turn.runs}
         # These are replaced, not changed, by later rounds, so the reasons can be asked for later.
         rounds = self._planned
@@ -335,8 +336,12 @@ class Shockwave(Policy):
         lateness = self._lateness
         rounds_left = self._rounds_left
 
-        def reason(name: JobId) -> Reason:
-            """Return the planned rounds of a job."""
+        def rank(name: JobId) -> float:
+            """Return the weight of a job over its planned GPU rounds."""
+            return weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas)
+
+        def reason(name: JobId, ahead: JobId | None) -> Reason:
+            """Return the planned rounds of a job. `ahead` is the nearest job ahead that gets GPUs in this round."""
             gpu_type, gpus_left, runs = turns[name]
             if not runs:
                 kind = MARKET_LATER
@@ -351,7 +356,7 @@ class Shockwave(Policy):
                 "weight": weights[name],
                 "lateness": expected_unfairness,
                 "power": power,
-                "rank": weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas),
+                "rank": rank(name),
                 "needs_all": float(rounds[name] >= rounds_left),
                 "rounds_left": rounds_left,
                 "gpus_needed": jobs[name].num_replicas,
@@ -359,11 +364,26 @@ class Shockwave(Policy):
             }
             if len(view.types) > 1:
                 numbers[f"left_type {gpu_type}"] = gpus_left
-            return Reason(kind, numbers)
+            if runs or ahead is None:
+                return Reason(kind, numbers)
+            numbers["ahead_rank"] = rank(ahead)
+            numbers["ahead_needs_all"] = float(rounds[ahead] >= rounds_left)
+            return Reason(kind, numbers, (ahead,))
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            wanted = set(asked)
+            reasons: dict[JobId, Reason] = {}
+            ahead: JobId | None = None
+            for job in order:
+                if job.job_id in wanted:
+                    reasons[job.job_id] = reason(job.job_id, ahead)
+                if turns[job.job_id].runs:
+                    ahead = job.job_id
+            return reasons
 
         self._rounds_left -= 1
         self._planned = {name: max(count - (name in running), 0) for name, count in rounds.items()}
-        return Decision(place_gangs(view, running, jobs), explain=lambda asked: {name: reason(name) for name in asked})
+        return Decision(place_gangs(view, running, jobs), explain=explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
         """Estimate the time from submission to completion of each job on an equal share of the GPUs.

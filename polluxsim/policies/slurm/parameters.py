@@ -13,6 +13,9 @@ from polluxsim.policies.slurm.accounts import Accounts, Qos, read_accounts, read
 BACKFILL = "sched/backfill"
 BUILTIN = "sched/builtin"
 WITH_MEMORY = "CR_Core_Memory"
+REQUEUE = "REQUEUE"
+CANCEL = "CANCEL"
+SUSPEND = "SUSPEND"
 
 
 @takes_settings("policy")
@@ -60,6 +63,9 @@ class Parameters:
         `DefCpuPerGPU` and `DefMemPerGPU`: CPUs and memory [MB] for each GPU of a job that states none.
     preempt_type
         `PreemptType`: preempt/none, preempt/partition_prio (by tier) or preempt/qos.
+    preempt_mode
+        `PreemptMode`: a preempted job is requeued (REQUEUE), ends (CANCEL), or is suspended until its nodes have room
+        for it again (SUSPEND).
     preempt_exempt_time
         `PreemptExemptTime`: time for which a job that started cannot be preempted [s].
     reorder_count, youngest_first
@@ -96,6 +102,7 @@ class Parameters:
     def_cpu_per_gpu: NonNegativeInt = 0
     def_mem_per_gpu: NonNegativeInt = 0
     preempt_type: Annotated[str, OneOf("preempt/none", "preempt/partition_prio", "preempt/qos")] = "preempt/none"
+    preempt_mode: Annotated[str, OneOf("REQUEUE", "CANCEL", "SUSPEND")] = REQUEUE
     preempt_exempt_time: NonNegativeInt = 0
     reorder_count: NonNegativeInt = 1
     youngest_first: bool = False

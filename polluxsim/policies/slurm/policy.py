@@ -18,7 +18,7 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_names, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits
 from polluxsim.policies.slurm.backfill import backfill
-from polluxsim.policies.slurm.explaining import Passes, reasons
+from polluxsim.policies.slurm.explaining import Passes, Preempted, reasons
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.multifactor import billing, fair_shares, with_priorities
 from polluxsim.policies.slurm.node_values import by_number, check_nodes
@@ -29,7 +29,7 @@ from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
-from polluxsim.policies.slurm.view_state import JobsOfView, whole_second
+from polluxsim.policies.slurm.view_state import JobsOfView, placement_of, whole_second
 from polluxsim.workloads.job import Job
 
 NODE = "node"
@@ -42,8 +42,8 @@ class Slurm(PriorityParameters, Policy):
     """Decide as slurmctld does: main scheduler, sched/backfill and select/cons_tres.
 
     A job that allows one GPU type asks for it (`--gres=gpu:TYPE:N`); each job gets nodes of one type. A cycle takes no
-    time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. A preempted job is
-    requeued, and keeps what its checkpoints keep. `Parameters` and `PriorityParameters` of the
+    time. Jobs do not end at their limits, and a node of a job that ended accepts jobs at once. A preempted job that is
+    requeued keeps what its checkpoints keep. `Parameters` and `PriorityParameters` of the
     same package state the parameters that are not listed here.
 
     Parameters
@@ -115,13 +115,17 @@ class Slurm(PriorityParameters, Policy):
         if self.counts_usage:
             for name, time in changes.ended.items():
                 self._usage.end(name, time)
+        cancelled = [job.job_id for job in view.waiting if job.job_id in self._jobs.cancelled]
+        self._jobs.resume(view)
         passes = self._run(view)
         self._count_use(view, passes)
         placements: dict[JobId, Placement] = {}
+        for name, job in self._jobs.resumed.items():
+            placements[name] = placement_of(job.held)
         now = whole_second(view.time)
         for start in passes.starts:
             for name in start.preempts:
-                self._jobs.requeue(name, now)
+                self._jobs.preempt(view, name)
                 placements[name] = ()
             placements[start.job.name] = self._jobs.start(start, now)
         view.limits.take_note(view.jobs, placements, others_keep=True)
@@ -129,15 +133,22 @@ class Slurm(PriorityParameters, Policy):
         if len(passes.starts) < len(view.waiting):
             next_run = view.round_at(self._turns.next_run(view.time))
         next_requeued = view.round_at(self._jobs.next_requeued())
+        if len(self._jobs.cancelled) > len(cancelled):
+            # The preempted jobs lose their GPUs now, and end at the next round.
+            next_run = view.time
         plans = self._plans
-        begin_times = self._jobs.begin_times
+        preempted = Preempted(
+            self._jobs.begin_times, frozenset(self._jobs.suspended), frozenset(self._jobs.resumed), frozenset(cancelled)
+        )
         return Decision(
             placements,
             others_keep=True,
             hosts=self._grants(view, placements),
+            rejected=cancelled,
+            delays=dict.fromkeys(self._jobs.resumed, 0.0),
             valid_until=min(next_run, next_requeued),
             outdated_by=Change.JOBS_OR_NODES,
-            explain=lambda jobs: reasons(view, passes, plans, begin_times, next_run, jobs),
+            explain=lambda jobs: reasons(view, passes, plans, preempted, next_run, jobs),
         )
 
     def _grants(self, view: ClusterView, placements: Mapping[JobId, Placement]) -> dict[JobId, Host]:
@@ -210,6 +221,10 @@ class Slurm(PriorityParameters, Policy):
             return
         for name in view.changes.evicted:
             self._usage.end(name, view.time)
+        for job in view.waiting:
+            if job.job_id in self._jobs.resumed:
+                held = self._jobs.resumed[job.job_id].held
+                self._usage.begin(job.job_id, job.user or "", billing(held, self), view.time)
         for start in passes.starts:
             for name in start.preempts:
                 self._usage.end(name, view.time)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 
-_QUEUE = "queue[queue_priority?, which goes by priority (this job {queue_priority:.0f}), equal ones by submission]"
+_QUEUE = (
+    "queue[queue_priority?, which goes by priority (this job {queue_priority:.0f}[queue_ahead?, and "
+    "{queue_ahead:label}, just ahead of it, {queue_ahead:.0f}]), equal ones by submission]"
+)
 
 UNITS = {
     **dict.fromkeys(("gpus_needed", "gpus_left"), "GPUs"),
-    **dict.fromkeys(("planned_start", "next_run"), "s"),
+    **dict.fromkeys(("planned_start", "next_run", "planned_end", "first_plan"), "s"),
     "position": "",
 }
+
+_FREE = " After the starts of this round, [gpus_left=0?no GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] free."
 
 PLANNED = "[planned_start? The backfill plans its start at {planned_start:clock}.]"
 """Sentence on the plan of the last cycle of the backfill."""
@@ -44,9 +49,10 @@ STARTED_IN_ORDER = ReasonKind(
 )
 STARTED_BY_BACKFILL = ReasonKind(
     "slurm-backfill",
-    f"The job is number {{position}} of the {_QUEUE}. The backfill starts it, because it delays no plan of a job "
-    f"before it. It "
-    "gets {gpus_needed:GPU}.",
+    f"The job is number {{position}} of the {_QUEUE}. The backfill starts it on {{gpus_needed:GPU}}, because it "
+    "delays no plan of a job before it. By its time limit, it ends at {planned_end:clock}.[first_plan? Of the jobs "
+    "before it, {first} has the earliest planned start, at {first_plan:clock}[planned_end>first_plan?, on GPUs that "
+    "this job leaves free].| No job before it has a planned start.]",
     UNITS,
     "Slurm's backfill starts the job ahead of jobs with plans.",
 )
@@ -54,7 +60,7 @@ RESOURCES = ReasonKind(
     "slurm-resources",
     f"Resources: the job is number {{position}} of the {_QUEUE}. It needs {{gpus_needed:GPU}}, and is the first one "
     f"that does "
-    f"not fit, so that the main scheduler starts no job behind it.{PLANNED}",
+    f"not fit, so that the main scheduler starts no job behind it.{_FREE}{PLANNED}",
     UNITS,
     "The first job that does not fit, with the reason Resources in squeue.",
     excuses_waiting=waits_for_slurm,
@@ -63,7 +69,7 @@ PRIORITY = ReasonKind(
     "slurm-priority",
     f"Priority: the job is number {{position}} of the {_QUEUE}. It needs {{gpus_needed:GPU}}, and waits behind "
     f"{{first}}, which "
-    f"does not fit.{PLANNED}",
+    f"does not fit.{_FREE}{PLANNED}",
     UNITS,
     "A job behind the first one that does not fit, with the reason Priority in squeue.",
     excuses_waiting=waits_for_slurm,
@@ -71,8 +77,7 @@ PRIORITY = ReasonKind(
 NOT_LOOKED_AT = ReasonKind(
     "slurm-next-run",
     "No scheduler of Slurm has looked at the job in this round[; the next one runs at {next_run:clock}]. The job needs "
-    "{gpus_needed:GPU}[ and is number {position} of the queue]. After the starts of this round, [gpus_left=0?no GPU is"
-    "|{gpus_left:GPU} [gpus_left=1?is|are]] free.",
+    f"{{gpus_needed:GPU}}[ and is number {{position}} of the queue].{_FREE}",
     UNITS,
     "The job waits for the next run of a scheduler.",
     excuses_waiting=waits_for_slurm,
@@ -91,4 +96,30 @@ BEGIN_TIME = ReasonKind(
     UNITS,
     "A requeued job waits before it may start again, with the reason BeginTime in squeue.",
     excuses_waiting=waits_for_slurm,
+)
+PREEMPTED = ReasonKind(
+    "slurm-preempted",
+    "Preempted: {first} takes the GPUs of the job, because its partition or QOS may preempt that of this job.",
+    UNITS,
+    "A job of a higher partition or QOS preempts the job.",
+)
+CANCELLED = ReasonKind(
+    "slurm-cancelled",
+    "The job was preempted, and ends without being complete, because policy.preempt_mode is CANCEL.",
+    UNITS,
+    "A preempted job ends (PreemptMode CANCEL).",
+)
+SUSPENDED = ReasonKind(
+    "slurm-suspended",
+    "Suspended: the job was preempted, and waits until its nodes have room for the {gpus_needed:GPU} that it had. It "
+    "keeps its progress.",
+    UNITS,
+    "A suspended job waits for its nodes (PreemptMode SUSPEND).",
+    excuses_waiting=stays_within_limits,
+)
+RESUMED = ReasonKind(
+    "slurm-resumed",
+    "The job was suspended, and resumes with {gpus_needed:GPU} on its nodes, which have room for it again.",
+    UNITS,
+    "A suspended job resumes on its nodes.",
 )

@@ -43,7 +43,11 @@ class HostsOfView:
         return floor(self._view.hosts[node].memory / MIB * (1 + ROUNDING))
 
     def stated(self, job: JobView, gpus: int) -> Stated:
-        """Return what a job states about a node with some of its GPUs."""
+        """Return the CPUs and memory that count as stated by a job, for some of its GPUs on a node.
+
+        Without CPUs and `DefCpuPerGPU`, a job gets the CPUs that belong to as many GPUs of the poorest node. If the
+        cluster does not state CPUs and memory, the job states nothing.
+        """
         if not self._view.hosts:
             return Stated()
         asked = job.host or NOTHING

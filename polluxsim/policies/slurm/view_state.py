@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, floor, inf
 
@@ -14,10 +14,12 @@ from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.consumption import Needs, needs
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
-from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.policies.slurm.parameters import CANCEL, SUSPEND, Parameters
+from polluxsim.policies.slurm.suspended import SuspendedJobs
 from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
     NO_LIMITS,
+    Allocated,
     ClusterState,
     Held,
     Limits,
@@ -37,6 +39,11 @@ HIGHEST_PRIORITY = 4_294_901_759  # of the first job under priority/basic; each 
 def whole_second(time: float) -> int:
     """Return a time as slurmctld sees it [s]."""
     return floor(time + abs(time) * ROUNDING)
+
+
+def placement_of(allocated: Allocated) -> Placement:
+    """Return what a job holds as a placement."""
+    return tuple((held.node, held.gpus) for held in sorted(allocated))
 
 
 @dataclass
@@ -65,6 +72,9 @@ class JobsOfView:
     _starts: dict[JobId, int] = field(default_factory=dict)
     _partitions: dict[JobId, str] = field(default_factory=dict)  # in which running jobs started
     _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
+    suspended: SuspendedJobs = field(default_factory=SuspendedJobs)
+    resumed: dict[JobId, RunningJob] = field(default_factory=dict)  # in this decision
+    cancelled: set[JobId] = field(default_factory=set)  # preempted jobs that end at the next decision
 
     def take_note(self, view: ClusterView) -> None:
         """Forget jobs that ended, were evicted or were altered, and note jobs that ran before the policy saw them."""
@@ -76,6 +86,12 @@ class JobsOfView:
             self._partitions.pop(job_id, None)
             self._pending.pop(job_id, None)
             self._requeued_until.pop(job_id, None)
+            self.suspended.forget(job_id)
+            self.cancelled.discard(job_id)
+        self.resumed.clear()
+        for node, gpus in enumerate(view.gpus_per_node):
+            if not gpus:
+                self._requeue_suspended(node)
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
                 ran = job.attained_service / job.num_replicas
@@ -89,10 +105,52 @@ class JobsOfView:
         self._starts[name] = now
         self._begun[name] = self._pending.pop(name)
         self._partitions[name] = start.job.partition
-        return tuple((held.node, held.gpus) for held in sorted(start.held))
+        return placement_of(start.held)
 
-    def requeue(self, name: JobId, now: int) -> None:
-        """Note a job that is preempted. It keeps its place in the queue, and waits before it may start again."""
+    def resume(self, view: ClusterView) -> None:
+        """Note the suspended jobs whose nodes have room for them now, unless a limit stops them."""
+        if not self.suspended:
+            return
+        waiting = {job.job_id: job for job in view.waiting}
+        held = held_after(view, ())
+        now = whole_second(view.time)
+        for job in self.suspended.that_fit(self._running_state(view).free()):
+            if held.stop(waiting[job.name]) is not None:
+                continue
+            held.add([waiting[job.name]])
+            self.resumed[job.name] = self.suspended.resume(job.name, now)
+            self._ends[job.name] = self.resumed[job.name].end
+
+    def _requeue_suspended(self, node: int) -> None:
+        """Put the jobs that are suspended on a node without GPUs, which is down, back into the queue."""
+        for name in self.suspended.on(node):
+            self.suspended.forget(name)
+            if name in self._begun:
+                self._pending[name] = self._begun.pop(name)
+
+    def preempt(self, view: ClusterView, name: JobId) -> None:
+        """Note a running or suspended job that is preempted, as `PreemptMode` says."""
+        now = whole_second(view.time)
+        if self.parameters.preempt_mode == SUSPEND:
+            self._suspend(view, name, now)
+        elif self.parameters.preempt_mode == CANCEL:
+            self._ends.pop(name)
+            self.cancelled.add(name)
+        else:
+            self._requeue(name, now)
+
+    def _suspend(self, view: ClusterView, name: JobId, now: int) -> None:
+        """Note a job that is suspended, or stays suspended."""
+        if name in self.suspended:
+            return
+        job = self.resumed.pop(name, None)
+        if job is None:
+            (job,) = (running for running in self._running_state(view).running if running.name == name)
+        self.suspended.suspend(job, now)
+        self._ends.pop(name)
+
+    def _requeue(self, name: JobId, now: int) -> None:
+        """Note a job that is requeued. It keeps its place in the queue, and waits before it may start again."""
         self._ends.pop(name)
         self._requeued_until[name] = now + REQUEUE_WAIT
         if name in self._begun:
@@ -114,8 +172,8 @@ class JobsOfView:
             del self._requeued_until[name]
         return bool(eligible)
 
-    def state(self, view: ClusterView) -> ClusterState:
-        """Return the cluster as plain values, with the pending jobs in order of submission."""
+    def _running_state(self, view: ClusterView) -> ClusterState:
+        """Return the nodes and the jobs that hold GPUs before this decision as plain values."""
         hosts = HostsOfView(view, self.parameters)
         nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
@@ -129,14 +187,31 @@ class JobsOfView:
             start = self._starts.get(job.job_id, 0)
             partition = self._partitions.get(job.job_id, job.queue or "")
             running.append(runs._replace(start=start, partition=partition, qos=job.qos or ""))
-        now = whole_second(view.time)
+        return ClusterState(whole_second(view.time), nodes, running, ())
+
+    def state(self, view: ClusterView) -> ClusterState:
+        """Return the cluster as plain values, with the pending jobs in order of submission.
+
+        Jobs that resume in this decision run. Suspended jobs hold what is free of their GPUs.
+        """
+        state = self._running_state(view)
+        hosts = HostsOfView(view, self.parameters)
         pending = []
         for job in view.waiting:
-            if job.job_id not in self._requeued_until:
+            if not self._is_absent(job.job_id):
                 pending.append(self._pending_job(view, hosts, job))
-        limits = UseLimits(view, self._of_associations(view, running))
+        resumed = [job for job in view.waiting if job.job_id in self.resumed]
+        limits = UseLimits(view, self._of_associations(view, state.running), resumed)
         preempts = {name: qos.preempts for name, qos in self.parameters.qualities.items()}
-        return ClusterState(now, nodes, running, pending, limits=limits, preempts=preempts)
+        state = replace(state, running=[*state.running, *self.resumed.values()])
+        if self.suspended:
+            # First, because a job that preempts others takes the GPUs of suspended jobs before those of running ones.
+            state = replace(state, running=[*self.suspended.holding(state.free(), state.now), *state.running])
+        return replace(state, pending=pending, limits=limits, preempts=preempts)
+
+    def _is_absent(self, name: JobId) -> bool:
+        """Return whether a waiting job takes no part, because it was preempted."""
+        return name in self._requeued_until or name in self.suspended or name in self.resumed or name in self.cancelled
 
     def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> Limits:
         """Return the limits of accounts and QOS, and what running jobs hold of them."""
@@ -144,9 +219,13 @@ class JobsOfView:
         if not (parameters.accounts or parameters.qos):
             return NO_LIMITS
         limits = AssociationLimits(parameters.tree, parameters.qualities)
-        for job, runs in zip(view.running, running, strict=True):
-            user = job.user or ""
-            limits.count(Owner(user, parameters.tree.of_user(user), job.qos or ""), runs.held)
+        # A suspended job counts like a running one.
+        held = {runs.name: runs.held for runs in (*running, *self.resumed.values(), *self.suspended.all())}
+        for job in view.jobs:
+            if job.job_id in held:
+                user = job.user or ""
+                owner = Owner(user, parameters.tree.of_user(user), job.qos or "")
+                limits.count(owner, held[job.job_id])
         return limits
 
     def _node(self, view: ClusterView, hosts: HostsOfView, number: int) -> Node:
@@ -212,7 +291,7 @@ class JobsOfView:
         return Request(tuple(parts), states_tasks=self.tasks_by_gpu)
 
     def _needs(self, hosts: HostsOfView, job: JobView, gpus: int) -> Needs:
-        """Return the CPUs and memory of a job on a node, with one task for each GPU or one in all."""
+        """Return the needs of a job with some GPUs on a node: one task for each of these GPUs, or one for the node."""
         num_tasks = gpus if self.tasks_by_gpu else 1
         return needs(gpus, num_tasks, hosts.stated(job, gpus), self.parameters)
 
@@ -232,7 +311,7 @@ def _time_left(view: ClusterView, job: JobView) -> float:
 
 
 class UseLimits:
-    """The limits of the simulator on users, qualities of service and queues, and those of accounts and QOS.
+    """All limits on the jobs that start: those of the settings of the run, and those of accounts and QOS in Slurm.
 
     Parameters
     ----------
@@ -240,12 +319,13 @@ class UseLimits:
         The view of the cluster.
     of_associations
         Limits of accounts and QOS, which have counted the running jobs.
+    resumed
+        Jobs that resume in this decision.
     """
 
-    def __init__(self, view: ClusterView, of_associations: Limits = NO_LIMITS) -> None:
+    def __init__(self, view: ClusterView, of_associations: Limits = NO_LIMITS, resumed: Sequence[JobView] = ()) -> None:
         self._of_associations = of_associations
-        self._held = HeldByLimit(view)
-        self._held.add(view.running)
+        self._held = held_after(view, resumed)
         self._jobs: Mapping[JobId, JobView] = {}
         if self._held:
             self._jobs = {job.job_id: job for job in view.waiting}

@@ -71,7 +71,9 @@ PREEMPTED = ReasonKind(
 NO_QUOTA_LEFT = ReasonKind(
     "no-quota-left",
     "The job needs {gpus_needed:GPU}. [gpus_free=0?No GPU is|{gpus_free:GPU} [gpus_free=1?is|are]] idle"
-    f"{NOT_TOGETHER}. Beyond the GPUs that it holds, its queue may take at most {{gpus_available}}. {QUOTA}",
+    f"{NOT_TOGETHER}. {QUOTA} By the quotas and limits of all queues, its queue may take at most {{gpus_available}} "
+    "more (GPUs of nodes that are down count, too)[gpus_available<gpus_needed?. So its queue may not take enough"
+    "|gpus_free<gpus_needed?. So its queue may take enough, but too few GPUs are idle].",
     _UNITS,
     "The quotas or the idle GPUs do not suffice for a job.",
     excuses_waiting=exceeds_quota,
@@ -103,8 +105,8 @@ SHARE_WAITS = ReasonKind(
     f"The job needs {_NEEDS}[others?, and waits behind {{first}}, the next job of the same [by_user=1?user|queue], "
     "which does not fit. {first} needs {head_gpus:GPU}]. After the starts of this round, [gpus_left=0?no GPU is"
     "|{gpus_left:GPU} [gpus_left=1?is|are]] free[gpus_left>0?[gpus_usable?, {gpus_usable} of them with enough CPUs and "
-    "memory], at most "
-    "{node_gpus_left} on one node]. The policy preempts no job, and the [by_user=1?user|queue] with the lowest "
+    "memory], at most {node_gpus_left} on one node]. The policy preempts no job, and the [by_user=1?user|queue] with "
+    "the lowest "
     f"dominant share goes first; the share of {_OWNER} is {{dominant_share:%}}.",
     _UNITS_OF_SHARES,
     "A job waits, because it or an earlier job of its queue or user does not fit.",

@@ -33,6 +33,10 @@ Describe = Callable[[JobView], Mapping[str, float]]
 NEAREST = 3
 
 
+# Numbers that order jobs alone, which a reason states of the nearest job ahead too.
+VALUES_AHEAD = frozenset(("remaining_time", "remaining_service", "expected_service", "attained_service", "deadline"))
+
+
 class Budget:
     """The GPUs of each type of a cluster that are left while jobs take GPUs one after the other.
 
@@ -249,7 +253,11 @@ def gangs_by(
 
 
 def _none_is_preempted(view: ClusterView, key: Callable[[JobView], Any]) -> bool:
-    """Return whether no job preempts another one, because all jobs fit beside each other."""
+    """Return whether no job preempts another one, because the cluster has enough GPUs for all jobs.
+
+    With one GPU type, all jobs must also fit on the nodes and within the limits. With several types and no limits, the
+    total number of GPUs decides, so a job may still wait for GPUs of a type.
+    """
     if not may_all_fit(view):
         return False
     is_limited = bool(view.limits.limits)
@@ -397,7 +405,7 @@ def _reasons(
         budget = Budget(view, mixes=True)
     else:
         budget = GangPlaces(view, order)
-    just_ahead = deque[JobId](maxlen=NEAREST)
+    just_ahead = deque[JobView](maxlen=NEAREST)
     at_limits = held_before.copy()
     available = gpus_up(view)
     reasons: dict[JobId, Reason] = {}
@@ -422,25 +430,44 @@ def _reasons(
                 numbers |= _numbers_of_type(types_before, budget.types_left(next_job))
             if not fits and isinstance(budget, GangPlaces):
                 numbers |= budget.node_numbers(next_job)
+            if just_ahead and not fits:
+                numbers |= numbers_ahead(describe(just_ahead[-1]))
             reasons[job.job_id] = _reason(numbers, head, just_ahead, fits=fits)
             if len(reasons) == len(asked):
                 break
         if fits:
             at_limits.add([job])
-            just_ahead.append(job.job_id)
+            just_ahead.append(job)
         elif head is None and not overtaking:
             budget.heads.block(job)
     return reasons
 
 
-def _reason(numbers: Mapping[str, float], head: JobView | None, just_ahead: Iterable[JobId], *, fits: bool) -> Reason:
+def _reason(numbers: Mapping[str, float], head: JobView | None, just_ahead: Iterable[JobView], *, fits: bool) -> Reason:
     """Return the reason of a job with a head that blocks it, or None, and the nearest jobs ahead, the nearest last."""
     if head is not None:
         return Reason(BEHIND_HEAD_OF_LINE, {**numbers, "head_gpus_needed": head.num_replicas}, (head.job_id,))
     if fits:
         return Reason(GANG_FITS, numbers)
-    nearest_first = tuple(just_ahead)[::-1]
-    return Reason(GANG_DOES_NOT_FIT, numbers, nearest_first)
+    farthest_first = [job.job_id for job in just_ahead]
+    return Reason(GANG_DOES_NOT_FIT, numbers, tuple(farthest_first[::-1]))
+
+
+def numbers_ahead(described: Mapping[str, float]) -> dict[str, float]:
+    """Return the value that orders the nearest job ahead, as a number of the reason of a job that does not fit.
+
+    `described` contains what orders the job ahead. The value is left out if running jobs go first, because it does not
+    decide then, and if a policy orders jobs by several values.
+    """
+    if "all_fit" in described or "keeps_running" in described:
+        return {}
+    if not described.get("learnt_jobs", 1.0):
+        return {}
+    names = described.keys() - {"learnt_jobs", "submission_next"}
+    if len(names) != 1 or not names <= VALUES_AHEAD:
+        return {}
+    (name,) = names
+    return {f"ahead_{name}": described[name]}
 
 
 def _numbers_of_type(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:

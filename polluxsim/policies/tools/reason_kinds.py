@@ -13,7 +13,7 @@ from __future__ import annotations
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
 
 PLACE = (
-    "The job is number {position} in the order of the policy"
+    "The job is number {position} [of_waiting?of the waiting jobs |]in the order of the policy"
     "[group_jobs>1? among the {group_jobs:job} that can use the same {group_gpus:GPU}]"
     "[queue_type? for type {queue_type:label}]"
     "[all_fit? (all jobs request no more GPUs than are up, so running jobs go first)|keeps_running? (running jobs go "
@@ -38,9 +38,9 @@ PLACE = (
     "|none of the {services:job} that have ended needed] more than these quanta. Jobs with equal indices go by "
     "submission"
     "| and a Gittins index of {gittins_index:per hour} completions per GPU-hour, from "
-    "[services=1?the only job that has ended. It|longer_services=services?all {services:job} that have ended. They"
-    "|{longer_services} of the {services:job} that have ended. [longer_services=1?It|They]] needed more than these "
-    "quanta. Jobs with equal indices go by submission]]"
+    "[services=1?the only job that has ended. That job|longer_services=services?all {services:job} that have ended. "
+    "They|{longer_services} of the {services:job} that have ended. [longer_services=1?That job|Those jobs]] needed "
+    "more than these quanta. Jobs with equal indices go by submission]]"
     # Policies that compute a share of the time for each job. A time below half a second is not printed.
     "[shares_due?. It has no share of the time yet, because it arrived after the policy last computed shares. The "
     "policy computes them again at {shares_due:clock} or later. Until then, such jobs go after those with a share, by "
@@ -53,9 +53,9 @@ PLACE = (
     "|, by its due share of the time over the time that it has had, the largest first. Its share is {time_share:.3g} "
     "(shares count relative to those of the other jobs), and it has had {time_had:clock}] since shares were computed "
     "(half a round counts at the start, start-ups do not)"
-    "[time_lacked>0.5?. At equal [equal_shares=1?times|ratios], {time_lacked:clock} that it lacked before counts for it"
-    "|time_ahead>0.5?. At equal [equal_shares=1?times|ratios], {time_ahead:clock} that it had too much before counts "
-    "against it]. Equal jobs go by submission"
+    ". At equal [equal_shares=1?times|ratios], the job that lacked most time before goes first (this job "
+    "[time_lacked>0.5?lacked {time_lacked:clock}|time_ahead>0.5?had {time_ahead:clock} too much|lacked none])"
+    "[equal_shares=1?|, then the job with the larger share], then the first submitted"
     # Policies that know the true durations, or expect them.
     "|remaining_time?, with {remaining_time:clock} left to run on the GPUs that it requests. Jobs with equal times "
     "go by submission]"
@@ -68,8 +68,8 @@ PLACE = (
     "[deadline?, the earliest deadline first, this job with {deadline:clock}, equal ones by submission"
     "|no_deadline?, without a deadline: such jobs come last, in order of submission]"
     "[virtual_usage?, by the GPU time of the queues per unit of weight, the least first, then by submission. Its queue "
-    "has used "
-    "{virtual_usage:hours} GPU-hours[turn_usage>virtual_usage?, and counts {turn_usage:hours} at the turn of this job: "
+    "has used {virtual_usage:hours} GPU-hours per unit of weight[turn_usage>virtual_usage?, and counts "
+    "{turn_usage:hours} at the turn of this job: "
     "each of its running and earlier jobs counts {lookahead:clock} more on its GPUs]]"
     "[multifactor?, with a multifactor priority of {multifactor:.5g}[fair_share_part?: {fair_share_part:.5g} by the "
     "fair share of its user, {priority_part:.5g} by its own priority, {age_part:.3g} by its waiting time and "
@@ -79,8 +79,9 @@ PLACE = (
     "started less than {min_run_time:clock} before|Jobs that started less than {min_run_time:clock} ago go first, then "
     "the highest priority. Of equal ones, running jobs go first, then the first submitted]]"
     # First in, first out.
-    "[submitted?: running jobs first, then by submission, this job at {submitted:clock}"
-    "|arrived?, by submission at {arrived:clock}]."
+    "[submitted?: running jobs first, then by submission, this job at {submitted:clock}, equal ones in the order of "
+    "the list of jobs"
+    "|arrived?, by submission, this job at {arrived:clock}, equal ones in the order of the list of jobs]."
 )
 """Part of a sentence: the rank of a job in the order of its policy, and the numbers that decide the rank."""
 
@@ -88,7 +89,8 @@ LEFT = (
     "[gpus_left=0?no GPU is|gpus_left=1?1 GPU is|{gpus_left:GPU} are] left"
     "[gpus_up?[gpus_up=0?, because no node[left_type? of any type that it can use|queue_type? of any type that it can "
     "use] is available now|gpus_up=1? of the only one that is available now| of the {gpus_up} that are available now]]"
-    "[gpus_up=0?|queue_type?|left_type? [gpus_left=0?of any type that it can use|of type {left_type:label}]]"
+    "[gpus_up=0?|queue_type?|left_type? [gpus_left=0?of any type that it can use and that has enough GPUs for it|of "
+    "type {left_type:label}]]"
 )
 """Part of a sentence: the GPUs that are left when the turn of a job comes, and on several types, their type."""
 
@@ -120,6 +122,8 @@ ORDER_UNITS = {
     "utility_per_gpu": "1/s",
     **dict.fromkeys(("virtual_usage", "turn_usage", "quantum"), "GPU s"),
     **dict.fromkeys(("time_lacked", "time_ahead", "shares_due", "lookahead", "queue_entered"), "s"),
+    **dict.fromkeys(("ahead_lacked", "ahead_too_much", "ahead_remaining_time", "ahead_deadline"), "s"),
+    **dict.fromkeys(("ahead_remaining_service", "ahead_attained_service", "ahead_expected_service"), "GPU s"),
     **dict.fromkeys(("min_run_time", "protected_until"), "s"),
     **dict.fromkeys(("group_gpus", "queue_type"), "GPUs"),
 }
@@ -168,7 +172,7 @@ def another_does_not_fit(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 
 def needs_a_power_of_two(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether the smallest power of two of GPUs that the job can run on exceeds the idle GPUs of each type."""
+    """Return whether the job's fewest GPUs, rounded up to a power of two, exceed the idle GPUs of all its types."""
     fewest = 1 << (job.min_replicas - 1).bit_length()  # the minimum, rounded up to a power of two
     return all(fewest > seen.free[name] for name in job.speeds)
 
@@ -191,7 +195,14 @@ GANG_DOES_NOT_FIT = ReasonKind(
     "|left_type?[gpus_left>0?, and no more of any other type that it can use]]"
     "[gpus_up=0?|others?. The nearest jobs ahead of it that get GPUs: {others}"
     "[time_share>0?[ahead_share>0?. {first} has had {ahead_had:clock}[equal_shares=1?|, and its share is "
-    "{ahead_share:.3g}]]]].",
+    "{ahead_share:.3g}][ahead_is_equal=1?, and [ahead_lacked>0.5?lacked {ahead_lacked:clock}"
+    "|ahead_too_much>0.5?had {ahead_too_much:clock} too much|lacked none] before]]]"
+    # The value of the nearest job ahead, of policies that state one.
+    "[ahead_remaining_time?. {first} has {ahead_remaining_time:clock} left to run"
+    "|ahead_remaining_service?. {first} has {ahead_remaining_service:hours} GPU-hours left to run"
+    "|ahead_expected_service?. {first} has {ahead_expected_service:hours} GPU-hours expected"
+    "|ahead_attained_service?. {first} has attained {ahead_attained_service:hours} GPU-hours"
+    "|ahead_deadline?. The deadline of {first} is at {ahead_deadline:clock}]].",
     GANG_UNITS,
     "The GPUs that are left do not suffice for the whole job.",
     excuses_waiting=waits_on_another_type,

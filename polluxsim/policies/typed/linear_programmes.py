@@ -141,7 +141,7 @@ def _batch_choice(job: JobView, oracle: Oracle) -> BatchChoice:
 
 
 def _node_size(view: ClusterView, gpu_type: str) -> int:
-    """Return the GPUs of the largest node of a type, or of any type if all nodes of this type are down."""
+    """Return the GPUs of the largest node of a type that is up, or `view.node_size` if all nodes of it are down."""
     return max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type)) or view.node_size
 
 

@@ -43,6 +43,15 @@ Pair = tuple[JobId, str]  # a job and a GPU type
 LEAST_TIME_HAD = 1e-9  # time that a job counts as having had at least, so that a share can be divided by it [s]
 
 
+class NearestAhead(NamedTuple):
+    """The nearest job ahead of a job that gets its gang."""
+
+    time_share: float  # share of the time
+    time_had: float  # time that it has had since shares were computed [s]
+    time_lacked: float  # time that it lacked before, below 0 for time that it had too much [s]
+    is_equal: bool  # whether its share over the time that it has had equals that of the job
+
+
 class Turn(NamedTuple):
     """The turn of a job in the queue of a GPU type."""
 
@@ -53,8 +62,7 @@ class Turn(NamedTuple):
     can_use: bool  # whether the job can use the type
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
-    # Share and time had of the nearest job ahead that gets its gang; None without one [1; s].
-    had_by_nearest: tuple[float, float] | None
+    nearest: NearestAhead | None  # the nearest job ahead that gets its gang; None without one
     time_had: float  # time that the job has had on the type since shares were computed [s]
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
@@ -198,7 +206,7 @@ class RoundsOfShares(Policy):
         self._is_stale = False
 
     def _turns(self, view: ClusterView, gpu_type: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
-        """Yield the turns of the jobs in the queue of a type. `taken` contains the turns of jobs that have GPUs."""
+        """Yield the turns of all jobs on a type. `taken` has the turns in which this decision gave jobs GPUs so far."""
         num_gpus = gpus_by_type(view)[gpu_type]
         gpus_left = num_gpus
         for job in view.jobs:
@@ -209,7 +217,8 @@ class RoundsOfShares(Policy):
         for job, speed in zip(view.jobs, speeds_on(view, gpu_type), strict=True):
             speeds[job.job_id] = speed
             times_had[job.job_id] = self._time.balance((job.job_id, gpu_type), view.time)
-        queue = sorted(view.jobs, key=lambda job: self._rank(view, (job.job_id, gpu_type), speeds[job.job_id]))
+        ranks = {job.job_id: self._rank(view, (job.job_id, gpu_type), speeds[job.job_id]) for job in view.jobs}
+        queue = sorted(view.jobs, key=lambda job: ranks[job.job_id])
         ahead: list[JobId] = []
         head: JobView | None = None  # from this job on, no job gets GPUs
         for position, job in enumerate(queue, start=1):
@@ -220,6 +229,12 @@ class RoundsOfShares(Policy):
             is_behind_head = head is not None
             # Too few GPUs are up. Those that are up are left all the same, so the reason states them.
             lacks_nodes = gpu_type in job.speeds and job.num_replicas > num_gpus
+            nearest: NearestAhead | None = None
+            if ahead:
+                name = ahead[-1]
+                lacked = self._deficit[name, gpu_type]
+                is_equal = ranks[name][0] == ranks[job.job_id][0]
+                nearest = NearestAhead(self._share(name, gpu_type), times_had[name], lacked, is_equal)
             turn = Turn(
                 gpu_type,
                 position,
@@ -227,7 +242,7 @@ class RoundsOfShares(Policy):
                 can_use=can_use,
                 is_taken=is_taken,
                 ahead=tuple(ahead[: -NEAREST - 1 : -1]),  # the nearest first
-                had_by_nearest=(self._share(ahead[-1], gpu_type), times_had[ahead[-1]]) if ahead else None,
+                nearest=nearest,
                 time_had=times_had[job.job_id],
                 head=head,
             )
@@ -280,6 +295,12 @@ class RoundsOfShares(Policy):
             return Reason(BEHIND_HEAD_OF_LINE, numbers, (turn.head.job_id,))
         if turn.is_taken:
             return Reason(GANG_FITS, numbers)
-        if turn.had_by_nearest is not None:
-            numbers["ahead_share"], numbers["ahead_had"] = turn.had_by_nearest
+        if turn.nearest is not None:
+            numbers |= {
+                "ahead_share": turn.nearest.time_share,
+                "ahead_had": turn.nearest.time_had,
+                "ahead_lacked": turn.nearest.time_lacked,
+                "ahead_too_much": -turn.nearest.time_lacked,
+                "ahead_is_equal": float(turn.nearest.is_equal),
+            }
         return Reason(GANG_DOES_NOT_FIT, numbers, turn.ahead)

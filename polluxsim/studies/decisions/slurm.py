@@ -209,7 +209,7 @@ class SlurmDecider:
         return Owner(job.user, account, job.asked.qos)
 
     def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
-        """Return the pending jobs that are eligible, in their order."""
+        """Return the pending jobs that are eligible and within the limit of their array, in their order."""
         for job in moment.pending:
             if job.name not in self._conditions:
                 self._conditions[job.name] = conditions_of(job, self._installation.zero)

@@ -16,20 +16,23 @@ from polluxsim.run.regret import RegretRequest, regrets_of
 from polluxsim.studies.evolution.worlds import KNOWING, POLICY_SEED, REFERENCES, World
 
 SAMPLE = 6  # rounds that are compared, evenly spaced over the decisions
-MOST_DECISIONS = 400  # a world in which a program decides more often takes too long
+MOST_DECISIONS = 400  # where a program decides more often, the comparison takes long, so other worlds are preferred
 
 MakeGuest = Callable[[list[GuestPolicy]], GuestPolicy]
 """Function that returns the program in a new process, which belongs to a family."""
 
 
 def costly_rounds(world: World, source: str, make: MakeGuest) -> str:
-    """Return the costliest of some rounds of a program in a world, each with its regret and reasons.
+    """Return the costliest of some rounds of a program in a world, as lines with the regrets and reasons.
 
-    A future begins with the decisions of the program until the round; the reference then decides one round. Reasons of
-    a reference that knows durations are left out.
+    The program is compared with the reference that has the smallest mean JCT in the world. A future begins with the
+    decisions of the program until the round; the reference then decides one round. Reasons of a reference that knows
+    durations are left out. If the rounds cannot be compared, the text says why.
     """
-    assert world.mean_jct is not None
-    name = min(world.mean_jct, key=lambda reference: world.mean_jct[reference] if world.mean_jct else 0.0)
+    mean_jct = world.mean_jct
+    assert mean_jct is not None
+    name = min(mean_jct, key=lambda reference: mean_jct[reference])
+    # Each copy of the run has the program in a process of its own. The family lists them all, so that all are ended.
     family: list[GuestPolicy] = []
 
     def start() -> tuple[Simulation, Policy]:
@@ -49,16 +52,18 @@ def costly_rounds(world: World, source: str, make: MakeGuest) -> str:
     for first, *reasons in costliest_rounds(regrets, clock):
         lines.append(first)
         lines += [reason for reason in reasons if not _is_secret(reason, name)]
+    # The first line is the heading, so no round was costly.
     if len(lines) == 1:
         lines.append("In no compared round is the decision of the reference better.")
     return "\n".join(lines)
 
 
 def _is_secret(reason: str, reference: str) -> bool:
-    """Return whether a sentence may have a true duration."""
+    """Return whether a sentence is a reason of a reference that knows durations, and so may state a duration."""
     return reference in KNOWING and reason.startswith(f"{reference} on ")
 
 
 def _close(family: Sequence[GuestPolicy]) -> None:
+    """End the processes of a family."""
     for guest in family:
         guest.close()

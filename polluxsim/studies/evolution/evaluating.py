@@ -1,4 +1,7 @@
-"""What OpenEvolve and SkyDiscover call: each stage as metrics and texts. No stage raises an error or hangs."""
+"""What OpenEvolve and SkyDiscover call: each stage as metrics and texts.
+
+An error in a stage becomes a result with the score 0, and the limits of the task end a stage that takes too long.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def evaluated(folder: Path, program_path: str, stage: str) -> Any:
 
 
 def evaluated_in_both(folder: Path, program_path: str) -> Any:
-    """Return the result of the full stage, or of the short stage if the program is faulty there."""
+    """Return the result of the full stage, or of the short stage if the program is refused, faulty or late there."""
     short = _score(folder, program_path, SHORT)
     if short.faults:
         return _result(short.metrics, artifacts_of(short))
@@ -39,17 +42,23 @@ def evaluated_in_both(folder: Path, program_path: str) -> Any:
 
 
 def _score(folder: Path, program_path: str, stage: str) -> Score:
+    """Return the score of a program in a stage; a score of 0 with the error if one is raised."""
     try:
-        return score(read_program(Path(program_path)), read_task(folder), stage)
-    except Exception as error:  # noqa: BLE001  (both packages keep the score of the short stage if the full one raises)
+        source = read_program(Path(program_path))
+        return score(source, read_task(folder), stage)
+    # If the full stage raised an error, both packages would keep the score of the short stage.
+    except Exception as error:  # noqa: BLE001
         return failed(ERROR, stage, [shortened(f"{type(error).__name__}: {error}")])
 
 
 def _result(metrics: Mapping[str, float], artifacts: Mapping[str, str]) -> Any:
-    """Return metrics and texts in the class of the package that is loaded; if both are, in a class of both."""
+    """Return metrics and texts in the class of the loaded package; with both in a class of both, with none in ours."""
     modules = [sys.modules[name] for name in RESULT_MODULES if name in sys.modules]
-    kinds: list[Any] = [module.EvaluationResult for module in modules]
-    if not kinds:
-        kinds = [EvaluationResult]
-    kind = kinds[0] if len(kinds) == 1 else type("EvaluationResult", tuple(kinds), {})
-    return kind(metrics=dict(metrics), artifacts=dict(artifacts))
+    classes: list[Any] = [module.EvaluationResult for module in modules]
+    if not classes:
+        classes = [EvaluationResult]
+    result_class = classes[0]
+    if len(classes) > 1:
+        # Which of the loaded packages asks is unknown, and each wants its own class.
+        result_class = type("EvaluationResult", tuple(classes), {})
+    return result_class(metrics=dict(metrics), artifacts=dict(artifacts))

@@ -1,4 +1,7 @@
-"""Texts for the author of a program: the result, faults, and the worlds. None has a true duration, seed or job name."""
+"""Texts for the author of a program: the result, the faults, the worlds and costly rounds.
+
+No text has a true duration, a seed or the name of a job, because a program could use them instead of a good order.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ def shortened(text: str) -> str:
     >>> shortened("no GPUs for job-0c3f12aa")
     'no GPUs for a job'
     """
+    # Messages quote names, and "a job" needs no quotes.
     text = JOB_NAME.sub("a job", text).replace("'a job'", "a job")
     if len(text) > MOST_CHARACTERS:
         return text[: MOST_CHARACTERS - len(CUT)] + CUT
@@ -44,7 +48,7 @@ def shortened(text: str) -> str:
 
 
 def _feedback(score: Score) -> str:
-    """Return the result, the stage and the first change to try."""
+    """Return the result, the stage and the first change to try; for a faulty program, the first fault to correct."""
     stage = f"Stage: {score.stage}."
     if score.faults:
         return f"Result: score 0 ({score.status}). {stage} First change to try: correct this. {score.faults[0]}"
@@ -59,7 +63,8 @@ def _feedback(score: Score) -> str:
 
 
 def _change(runs: Sequence[Ran]) -> str:
-    """Return the change that the runs suggest first."""
+    """Return the change that the runs suggest first: fewer preemptions, a fairer share of waiting, or another order."""
+    # Restarts come first, because each costs GPU time whatever the order of the jobs.
     restarts = float(np.mean([record.num_restarts for one in runs for record in one.result.job_records]))
     if restarts > MANY_RESTARTS:
         return (
@@ -84,16 +89,28 @@ def _change(runs: Sequence[Ran]) -> str:
 
 
 def _waits_by_gpus(runs: Sequence[Ran]) -> tuple[float, float]:
-    """Return the mean time without GPUs of jobs with few, and with many GPUs [s]."""
-    waits: tuple[list[float], list[float]] = ([], [])
+    """Return the mean time without GPUs of complete jobs with few GPUs, and of those with many [s]; 0 without any.
+
+    A job has many GPUs if it requests more than the median of the complete jobs of its world.
+    """
+    waits_of_few: list[float] = []
+    waits_of_many: list[float] = []
     for one in runs:
-        records = [record for record in one.result.job_records if record.jct is not None]
-        median = float(np.median([record.num_replicas for record in records])) if records else 0.0
-        for record in records:
+        complete = [record for record in one.result.job_records if record.jct is not None]
+        if not complete:
+            continue
+        # The median is taken in each world, because clusters differ in size.
+        median = float(np.median([record.num_replicas for record in complete]))
+        for record in complete:
             assert record.jct is not None
-            waits[record.num_replicas > median].append(record.jct - record.run_time)
-    few, many = (float(np.mean(values)) if values else 0.0 for values in waits)
-    return few, many
+            waits = waits_of_many if record.num_replicas > median else waits_of_few
+            waits.append(record.jct - record.run_time)
+    return _mean(waits_of_few), _mean(waits_of_many)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of values; 0 without any."""
+    return float(np.mean(values)) if values else 0.0
 
 
 def _table(runs: Sequence[Ran]) -> str:

@@ -17,6 +17,7 @@ CONFIG_FILE = "config.yaml"
 DOCKER_FILE = "Dockerfile"
 SCRIPT_FILE = "evaluate.sh"
 
+# A program that is a little worse in the few short worlds may be better in all worlds.
 PART_OF_INITIAL = 0.95  # a program goes on to the full stage from this part of the short score of the initial program
 
 SECONDS_MORE = 60  # time that the packages wait longer than both stages take [s]
@@ -97,6 +98,7 @@ def write_files(folder: Path, task: Task) -> None:
     for name, text in texts.items():
         with atomic_write(folder / name) as path:
             path.write_text(text, encoding="utf-8")
+    # The script is run as a program, also outside the container.
     (folder / SCRIPT_FILE).chmod(0o755)
 
 

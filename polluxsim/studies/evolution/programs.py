@@ -1,4 +1,8 @@
-"""Programs: the initial one, and random ones that order jobs by a formula."""
+"""Programs that polluxsim writes: the initial one, and random ones that order jobs by a formula.
+
+The numbers of a random program stand in its source as constants, like `SERVICE = 1.0`. `changed_program` reads them
+there, so that a program is fully described by its text.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,8 @@ INTERVALS = (300.0, 600.0, 1800.0)  # time between decisions without an event [s
 
 
 def random_program(rng: np.random.Generator) -> str:
-    """Return the source of a random program, which orders jobs by a sum of logarithms."""
+    """Return the source of a random program, which orders jobs by a sum of logarithms; running jobs come earlier."""
+    # The order of the draws is part of the result of a seed.
     values = {
         "service": float(rng.choice(SERVICE)),
         "expected": float(rng.choice(EXPECTED)),
@@ -82,11 +87,12 @@ def random_program(rng: np.random.Generator) -> str:
 
 
 def changed_program(source: str, rng: np.random.Generator) -> str:
-    """Return a program that differs from a random one in one or two numbers."""
+    """Return the source of a random program with other values of one or two of its numbers."""
     values = _values_in(source)
     names = sorted(values)
     for name in rng.choice(names, size=int(rng.integers(1, 3)), replace=False):
         value = values[str(name)]
+        # Times stay above 0, because they are multiplied. Weights may become 0 or change their sign.
         if str(name).endswith(("scale", "interval")):
             changed = value * float(rng.choice([0.5, 0.7, 1.5, 2.0]))
         else:
@@ -96,7 +102,7 @@ def changed_program(source: str, rng: np.random.Generator) -> str:
 
 
 def program_of(values: dict[str, float]) -> str:
-    """Return the source of a program with these numbers."""
+    """Return the source of a random program with these numbers, by the names of its constants in small letters."""
     numbers = "\n".join(f"{name.upper()} = {value!r}" for name, value in values.items())
     return f'''"""A policy of jobs that run on the GPUs that they request, by 'polluxsim evolve search'."""
 
@@ -153,22 +159,29 @@ class {CLASS}:
 
 
 def _values_in(source: str) -> dict[str, float]:
-    """Return the numbers of a random program by name."""
+    """Return the numbers of a random program, by the names of its constants in small letters."""
     values = {}
     for line in source.splitlines():
         name, equals, value = line.partition(" = ")
+        # Only the constants have names in capital letters.
         if equals and name.isupper():
             values[name.lower()] = float(value)
     return values
 
 
 def trusted(source: str) -> Policy:
-    """Return the policy of a program that polluxsim itself wrote, in this process."""
+    """Return the policy of a program that polluxsim itself wrote; it runs in this process, without guards."""
     names: dict[str, Any] = {"__name__": "program"}
+    # The future imports of this module are no part of the program.
     exec(compile(source, "<program>", "exec", dont_inherit=True), names)
     return as_policy(names[CLASS]())
 
 
-def score_in(source: str, worlds: Sequence[World]) -> list[float]:
-    """Return the mean JCT in each world of a program that polluxsim itself wrote [s]."""
-    return [mean_jct(world, run(world, trusted(source), source)) for world in worlds]
+def mean_jcts_of(source: str, worlds: Sequence[World]) -> list[float]:
+    """Return the mean JCTs of a program that polluxsim itself wrote, one for each world [s]."""
+    mean_jcts = []
+    for world in worlds:
+        # A new policy for each world, because a program remembers the jobs of its run.
+        result = run(world, trusted(source), source)
+        mean_jcts.append(mean_jct(world, result))
+    return mean_jcts

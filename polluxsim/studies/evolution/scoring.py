@@ -1,4 +1,8 @@
-"""The score of a program in the stages of a task. A program that is refused, faulty or late has the score 0."""
+"""The score of a program in the stages of a task.
+
+The score is the geometric mean of bound / mean JCT over the worlds of a stage. A program that is refused, faulty or
+late has the score 0. Each world is run in a new process of the program, so that no world sees another one.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +60,17 @@ class Score:
     ----------
     status
         `success`, `error` or `timeout`.
+    stage
+        `short`, `full` or `held-out`.
     metrics
-        Numbers by name.
+        Numbers by the names in `METRICS`.
     faults
         Sentences on what is wrong with the program.
     runs
         The runs in the worlds of the stage; empty if the program is faulty.
     rounds
-        The costliest rounds of the program; empty in the other stages than the full one.
+        The costliest rounds of the program in one world; empty if the program is faulty, and in other stages than the
+        full one.
     """
 
     status: str
@@ -93,14 +100,20 @@ class _Scorer:
     def guest(self) -> GuestPolicy:
         """Return the program in a new process, with another seed of hashes."""
         self.num_processes += 1
+        # A program whose result depends on the order of a set is not right by luck, and a repetition gives the same.
         digest = hashlib.sha256(f"{self.source} {self.num_processes}".encode()).digest()
         hash_seed = int.from_bytes(digest[:4], "big")
         return GuestPolicy(Program(self.source), hash_seed, self.task.limits, self.until)
 
     def rounds(self, runs: Sequence[Ran]) -> str:
-        """Return the costliest rounds of the world that is farthest from its bound, as long as there is time."""
-        short = [one for one in runs if len(one.result.round_records) <= MOST_DECISIONS] or list(runs)
-        worst = max(short, key=lambda one: one.mean_jct / one.world.bound)
+        """Return the costliest rounds of the world that is farthest from its bound, as long as there is time.
+
+        Worlds with more than `MOST_DECISIONS` decisions are only considered if all are.
+        """
+        candidates = [one for one in runs if len(one.result.round_records) <= MOST_DECISIONS]
+        if not candidates:
+            candidates = list(runs)
+        worst = max(candidates, key=lambda one: one.mean_jct / one.world.bound)
         until = min(self.until, monotonic() + ROUNDS_TIME)
 
         def make(family: list[GuestPolicy]) -> GuestPolicy:
@@ -113,8 +126,16 @@ class _Scorer:
         self.seconds += guest.seconds
         self.num_decisions += guest.num_decisions
 
+    def fault_in_checks(self) -> str | None:
+        """Return the first fault of the program in the worlds of `check`, or None."""
+        for number in range(self.task.checks):
+            fault = self.fault_in_check(number)
+            if fault is not None:
+                return f"in world {number} of 'polluxsim check': {fault}"
+        return None
+
     def fault_in_check(self, number: int) -> str | None:
-        """Return the fault of the program in a world of `check`, or None."""
+        """Return the fault of the program in one world of `check`, or None. Raise LateProgramError if it is late."""
         with self.guest() as guest:
             world = random_world(number, Allowed.under(guest.traits))
             policy: Policy = guest
@@ -125,13 +146,16 @@ class _Scorer:
                 result = run_policy(world, policy, laws=laws)
             except FoundError as error:
                 cause = error.__cause__
+                # A late program has another status than a faulty one.
                 if isinstance(cause, LateProgramError):
                     raise cause from None
                 return f"{error.finding.fault}: {error.finding.message}"
             finally:
                 self.count(guest)
-        for finding in laws.findings.values():
+        if laws.findings:
+            finding = next(iter(laws.findings.values()))
             return f"{finding.fault}: {finding.message}"
+        # A program that never starts a job breaks no law, but its run ends with the world.
         if any(record.status is Status.CUT_OFF for record in result.job_records):
             return f"starvation: {result.standstill or 'jobs are not complete at the end of the world'}"
         return None
@@ -140,6 +164,7 @@ class _Scorer:
         """Return the run of the program in a world."""
         with self.guest() as guest:
             try:
+                # The source determines the names of the jobs, so that a changed program meets other names.
                 result = run(world, guest, self.source)
             finally:
                 self.count(guest)
@@ -149,27 +174,25 @@ class _Scorer:
 def score(source: str, task: Task, stage: str) -> Score:
     """Return the score of a program in a stage of a task.
 
-    The short stage checks the program first. No error of the program is raised.
+    The short stage first runs the program in the worlds of `check`. No error of the program is raised: the score then
+    has the status `error` or `timeout`, and the error as its only fault.
     """
     scorer = _Scorer(source, task, monotonic() + task.stage_limits.of(stage))
     try:
+        # Each process checks the source as well, but this is done before the first one is started.
         check_source(source)
-        faults = []
-        if stage == SHORT:
-            for number in range(task.checks):
-                fault = scorer.fault_in_check(number)
-                if fault is not None:
-                    faults.append(f"in world {number} of 'polluxsim check': {fault}")
-                    break
-        if faults:
-            return failed(ERROR, stage, faults)
+        fault = scorer.fault_in_checks() if stage == SHORT else None
+        if fault is not None:
+            return failed(ERROR, stage, [fault])
         runs = [scorer.run(world) for world in task.worlds_of(stage)]
         rounds = scorer.rounds(runs) if stage == FULL else ""
+    # The order matters, because a late program is a PolicyError, too.
     except LateProgramError as error:
         return failed(TIMEOUT, stage, [str(error)])
     except (PolicyError, PolluxSimError) as error:
         return failed(ERROR, stage, [str(error)])
-    return replace(_scored(stage, runs, 1000 * scorer.seconds / max(scorer.num_decisions, 1)), rounds=rounds)
+    decision_ms = 1000 * scorer.seconds / max(scorer.num_decisions, 1)
+    return replace(_scored(stage, runs, decision_ms), rounds=rounds)
 
 
 def read_program(path: Path) -> str:
@@ -185,6 +208,7 @@ def read_program(path: Path) -> str:
 def failed(status: str, stage: str, faults: Sequence[str]) -> Score:
     """Return the score of a program that is refused, faulty or late."""
     metrics = dict.fromkeys(METRICS, 0.0)
+    # A gain of −100 % is that of a program whose jobs never end.
     metrics |= {"gain": -1.0, "gain_low": -1.0, "gain_high": -1.0}
     metrics |= {"faults": float(len(faults)), "stage": NUMBER_OF[stage]}
     return Score(status, stage, metrics, tuple(faults))
@@ -199,6 +223,7 @@ def _scored(stage: str, runs: Sequence[Ran], decision_ms: float) -> Score:
     logs = log_ratios([world.initial for world in worlds], values)
     gain = ratio_of_geometric_means(logs).as_change()
     value = combined(worlds, values)
+    # A single world has no interval.
     metrics = {
         "combined_score": value,
         "jct_over_bound": float(np.exp(np.mean(np.log(ratios)))),
@@ -214,8 +239,9 @@ def _scored(stage: str, runs: Sequence[Ran], decision_ms: float) -> Score:
 
 
 def as_plain(score: Score, artifacts: dict[str, str]) -> dict[str, Any]:
-    """Return a score as `evolve score` prints it. Of held-out worlds, only score and gain come back."""
+    """Return a score as `evolve score` prints it. Of held-out worlds, only the status, score and gain come back."""
     metrics = score.metrics
+    # Whoever learns more about the held-out worlds could write a program for them.
     if score.stage == HELD_OUT:
         metrics = {name: metrics[name] for name in ("combined_score", "gain")}
         artifacts = {}

@@ -1,4 +1,8 @@
-"""A task in a folder: its worlds, limits and references, and the worlds that only the evaluator reads."""
+"""A task in a folder: its worlds, limits and references, and the held-out worlds that only the evaluator reads.
+
+The worlds are drawn from the seed of the task. The held-out worlds come from a random key, so that nobody can draw them
+again from the seed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.common.files import atomic_write
 from polluxsim.policies.guest.faults import GIB, Limits
 from polluxsim.run.workers import as_finished, num_cores, workers
-from polluxsim.studies.evolution.programs import random_program, score_in
+from polluxsim.studies.evolution.programs import mean_jcts_of, random_program
 from polluxsim.studies.evolution.worlds import INITIAL, REFERENCES, World, drawn, judged
 
 TASK_FILE = "task.yaml"
@@ -51,7 +55,7 @@ class StageLimits:
     """The longest time of each stage [s]."""
 
     short: float = 120.0
-    full: float = 240.0
+    full: float = 240.0  # also of the held-out stage
 
     def of(self, stage: str) -> float:
         """Return the longest time of a stage [s]."""
@@ -85,7 +89,9 @@ class Task:
         """Return the worlds of a stage."""
         if stage == SHORT:
             return tuple(self.worlds[place] for place in self.short)
-        return self.worlds if stage == FULL else self.held_out
+        if stage == FULL:
+            return self.worlds
+        return self.held_out
 
     def score_of(self, reference: str, stage: str) -> float:
         """Return the score of a reference policy in a stage."""
@@ -97,8 +103,9 @@ class Task:
 
 
 def combined(worlds: Sequence[World], values: Sequence[float]) -> float:
-    """Return the score of mean JCTs: the geometric mean of bound / mean JCT, in (0, 1]."""
+    """Return the score of the mean JCT in each of some worlds: the geometric mean of bound / mean JCT, in (0, 1]."""
     logs = [log(world.bound / value) for world, value in zip(worlds, values, strict=True)]
+    # Rounding can make an optimal mean JCT a little smaller than its bound.
     return min(1.0, exp(sum(logs) / len(logs)))
 
 
@@ -108,9 +115,18 @@ def make_task(seed: int, size: Size, progress: Progress, count: int | None = Non
     Parameters
     ----------
     seed
-        Number that determines the worlds, apart from the held-out worlds.
+        Number from which the worlds are drawn, apart from the held-out worlds.
+    size
+        Numbers of worlds, and of the programs that choose the short ones.
+    progress
+        Function that is told how much is done.
     count
         Number of processes; by default one for each core.
+
+    Raises
+    ------
+    InvalidInputError
+        If too few worlds have references that differ.
     """
     key = secrets.randbits(64)
     processes = count or num_cores()
@@ -127,7 +143,7 @@ def make_task(seed: int, size: Size, progress: Progress, count: int | None = Non
         held_out = _useful_worlds(pool, key, size.held_out, processes, lambda: advance("held-out worlds"))
         rng = np.random.default_rng([PROGRAMS_STREAM, seed])
         sources = [random_program(rng) for _ in range(size.programs)]
-        tasks = ((number, score_in, (source, worlds)) for number, source in enumerate(sources))
+        tasks = ((number, mean_jcts_of, (source, worlds)) for number, source in enumerate(sources))
         scores: dict[int, list[float]] = {}
         for number, future in as_finished(pool, tasks, processes):
             scores[number] = future.result()
@@ -140,7 +156,10 @@ def make_task(seed: int, size: Size, progress: Progress, count: int | None = Non
 def _useful_worlds(
     pool: Any, key: int, wanted: int, processes: int, advance: Callable[[], object]
 ) -> tuple[World, ...]:
-    """Return the first drawn worlds in which the references differ enough."""
+    """Return the first drawn worlds in which the references differ enough.
+
+    Raise InvalidInputError if too few of the first `MOST_DRAWN` times as many worlds are of this kind.
+    """
     candidates = enumerate(drawn(key))
 
     def tasks() -> Iterator[tuple[int, Callable[..., Any], tuple[Any, ...]]]:
@@ -163,7 +182,7 @@ def _useful_worlds(
 
 
 def best_part(worlds: Sequence[World], table: np.ndarray, count: int) -> tuple[int, ...]:
-    """Return the places of the worlds whose scores agree best with those in all worlds.
+    """Return the places of the `count` worlds in which scores rank programs most like the scores in all worlds.
 
     `table` has the mean JCTs of programs, shape (programs, worlds) [s].
     """
@@ -171,13 +190,14 @@ def best_part(worlds: Sequence[World], table: np.ndarray, count: int) -> tuple[i
     logs = np.log(bounds / table)
     full = logs.mean(axis=1)
     agreement = {}
+    # All combinations are tried: there are 220 for 3 of 12 worlds.
     for places in combinations(range(len(worlds)), count):
         agreement[places] = float(spearmanr(logs[:, places].mean(axis=1), full).statistic)
     return max(agreement, key=lambda places: agreement[places])
 
 
 def write_task(folder: Path, task: Task, seed: int, key: int) -> None:
-    """Write a task into a folder."""
+    """Write a task into a folder that exists. Only the user may read the file with the held-out worlds."""
     limits = task.limits
     references = {}
     for name in REFERENCES:
@@ -209,7 +229,10 @@ def write_task(folder: Path, task: Task, seed: int, key: int) -> None:
 
 
 def read_task(folder: Path, *, with_held_out: bool = False) -> Task:
-    """Return the task of a folder. Raise InvalidInputError if a file is missing or broken."""
+    """Return the task of a folder, without its held-out worlds unless they are asked for.
+
+    Raise InvalidInputError if a file that is read is missing or broken.
+    """
     content = _content(folder / TASK_FILE)
     try:
         limits = content["limits"]
@@ -232,6 +255,7 @@ def read_task(folder: Path, *, with_held_out: bool = False) -> Task:
 
 
 def _content(path: Path) -> Mapping[str, Any]:
+    """Return the content of a file of a task. Raise InvalidInputError if it is missing or no mapping."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
@@ -245,10 +269,12 @@ def _content(path: Path) -> Mapping[str, Any]:
 
 
 def _worlds(content: Mapping[str, Any]) -> tuple[World, ...]:
+    """Return the worlds that the content of a file states."""
     return tuple(World(**world) for world in content["worlds"])
 
 
 def _broken(path: Path, error: Exception) -> InvalidInputError:
+    """Return the error for a file that cannot be understood."""
     return InvalidInputError(
         f"{path} is broken ({short(str(error))}); make the task again with 'polluxsim evolve init'"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,14 @@ class World:
     mean_jct: Mapping[str, float] | None = None  # of the references, by name [s]
 
     def workload(self) -> Workload:
-        """Return the jobs. Raise InvalidInputError if none comes in the window."""
+        """Return the jobs of at most `LONGEST_JOB`. Raise InvalidInputError if no job comes in the window."""
         most_gpus = self.nodes * GPUS_PER_NODE
         workload = PhillyLikeRigid(self.hours, self.start, self.rate, most_gpus, seed=self.seed).load({})
         short = tuple(job for job in workload.jobs if (job.duration or 0.0) <= LONGEST_JOB)
         return replace(workload, jobs=short)
 
     def scenario(self, policy: Policy, names: str = "") -> Scenario:
-        """Return the input of a run. `names` is a text that determines the names of the jobs."""
+        """Return the input of a run. The text `names` determines the names of the jobs, if it is given."""
         workload = self.workload()
         if names:
             workload = renamed(workload, f"{names} {self.seed}")
@@ -91,10 +92,11 @@ class World:
 
 def renamed(workload: Workload, text: str) -> Workload:
     """Return the jobs with other names, which a text determines, so that no program can know jobs by name."""
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # shortened hashes can be equal, and a dictionary has each once
     number = 0
     while len(names) < len(workload.jobs):
-        names[f"job-{hashlib.sha256(f'{text} {number}'.encode()).hexdigest()[:8]}"] = None
+        digest = hashlib.sha256(f"{text} {number}".encode()).hexdigest()
+        names[f"job-{digest[:8]}"] = None
         number += 1
     jobs = tuple(replace(job, job_id=name) for job, name in zip(workload.jobs, names, strict=True))
     return replace(workload, jobs=jobs)
@@ -106,17 +108,17 @@ def run(world: World, policy: Policy, names: str = "") -> Result:
 
 
 def mean_jct(world: World, result: Result) -> float:
-    """Return the mean JCT of all jobs [s]. A job that is not complete has its age at the end of the world."""
-    completions = {record.job: record.jct for record in result.job_records if record.jct is not None}
+    """Return the mean JCT of all jobs of a world [s]. A job that is not complete has its age at the end of the world.
+
+    Without a horizon, the world ends with the run.
+    """
     end = world.horizon or result.end_time
     times = []
-    jobs = world.workload().jobs
-    # Records are in order of submission, and may have other names than the jobs here.
-    for job, record in zip(jobs, result.job_records, strict=False):
-        completion = completions.get(record.job)
+    # Records are in order of submission, and may have other names than the jobs here. Jobs that are
+    # submitted after the end of the run may have none.
+    for job, record in zip_longest(world.workload().jobs, result.job_records):
+        completion = None if record is None else record.jct
         times.append(end - job.submit_time if completion is None else completion)
-    for job in jobs[len(result.job_records) :]:
-        times.append(end - job.submit_time)
     return float(np.mean(times))
 
 
@@ -136,7 +138,11 @@ def drawn(key: int) -> Iterator[World]:
 
 
 def judged(world: World) -> World | None:
-    """Return a world with its bound and its references; None if the references hardly differ in it."""
+    """Return a world with its end, its bound, and the mean JCTs of the references; None if the world is no use.
+
+    A world is no use if its number of jobs is not in `JOBS`, if the run of the initial program is longer than
+    `LONGEST`, or if the references without knowledge hardly differ in it.
+    """
     try:
         num_jobs = len(world.workload().jobs)
     except InvalidInputError:  # no job comes in the window
@@ -149,6 +155,7 @@ def judged(world: World) -> World | None:
     values = {}
     for name, kind in REFERENCES.items():
         values[name] = mean_jct(world, run(world, kind()))
+    # A reference that knows durations nearly always differs, also where programs cannot do better.
     blind = [value for name, value in values.items() if name not in KNOWING]
     if max(blind) < SMALLEST_DIFFERENCE * min(blind):
         return None

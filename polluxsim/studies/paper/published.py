@@ -203,7 +203,11 @@ def _by_bound(ours: Estimate, published: Published, rule: VerdictRule) -> Verdic
 
 
 def _within(ours: Estimate, published: Published, rule: VerdictRule) -> Verdict:
-    """Return the verdict by the largest difference of a rule, or on a number outside our interval if it has none."""
+    """Return the verdict on a published number by the largest difference that a rule allows.
+
+    A rule `interval` that allows none has failed already: the number is outside our interval, or there is no interval,
+    and the number is not judged.
+    """
     if rule.kind is RuleKind.INTERVAL and not rule.width:
         if ours.low is None:
             return NOT_JUDGED._replace(words="no interval")
