@@ -18,11 +18,12 @@ from polluxsim.logs.live.jobs import StateJob
 from polluxsim.logs.live.nodes import StateNode, StatePartition
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.studies.twin.asks import ask_of
 from polluxsim.studies.twin.estimates import estimates
 from polluxsim.studies.twin.futures import Source, recent_arrivals
 from polluxsim.studies.twin.history import History, PastJob
 from polluxsim.studies.twin.settings import EACH_SECOND
-from polluxsim.studies.twin.world import World, ask_of
+from polluxsim.studies.twin.world import World
 
 NOW = 1_800_000_000
 NUM_NODES = 100

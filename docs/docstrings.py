@@ -74,7 +74,10 @@ def plain(annotation: Any) -> Any:
 
 def with_values(text: str, kind: type) -> str:
     """Return the docstring of a class with what the values of its parameters must be."""
-    declared = {**declared_values(kind), **declared_values(kind.__init__)}
+    declared = dict(declared_values(kind))
+    if not is_dataclass(kind):
+        # The method of a dataclass repeats its fields, but not in the modules that declare them.
+        declared |= declared_values(kind.__init__)
     lines = text.splitlines()
     for name, declaration in declared.items():
         if name not in lines:

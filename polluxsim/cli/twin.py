@@ -215,12 +215,13 @@ def add_twin_try(parser: ArgumentParser) -> None:
 
 def _try(options: Namespace) -> None:
     """Answer when a job would start, and which other requests would start earliest."""
+    from dataclasses import replace
     from math import ceil
 
     from polluxsim.cli.twin_answers import sheet_of_tries
     from polluxsim.common.progress_line import progress_line
     from polluxsim.logs.live.jobs import UNLIMITED
-    from polluxsim.studies.twin.trying import Wish, check_partition, default_partition, tried
+    from polluxsim.studies.twin.trying import Wish, check_partition, default_partition, note_on_priority, tried
 
     if len(options.gpus) > 1:
         raise InvalidConfigError(
@@ -233,6 +234,7 @@ def _try(options: Namespace) -> None:
         check_partition(state, name)
     limit = UNLIMITED if options.time is None else ceil(options.time / 60) * 60
     wish = Wish(options.gpus[0], limit, partition, options.user or "")
+    asked = replace(asked, notes=[*filter(None, [note_on_priority(asked.world, wish)]), *asked.notes])
     with progress_line("requests", 1) as show:
         results = tried(asked.world, asked.source, wish, options.forks, lambda done, total: show(done, total, ""))
     _answer(sheet_of_tries(asked, results), "When a job would start", options)

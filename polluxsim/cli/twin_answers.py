@@ -21,9 +21,9 @@ from polluxsim.common.phrases import number_of
 from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.look.sheets import Block, Sheet
 from polluxsim.studies.twin.asking import Situation
-from polluxsim.studies.twin.calibrating import Calibration
+from polluxsim.studies.twin.calibrating import SETTLED, Calibration
 from polluxsim.studies.twin.changes import Effect
-from polluxsim.studies.twin.estimates import LEVELS, Estimate, Times
+from polluxsim.studies.twin.estimates import LEVELS, Estimate, Plans, Times
 from polluxsim.studies.twin.trying import Tried
 
 NOT_MODELLED = (
@@ -133,12 +133,20 @@ def sheet_of_calibration(result: Calibration, record: str) -> Sheet:
     for level in LEVELS:
         parts.append(f"{level} % intervals contain {100 * result.coverage(level):.1f} % of the true starts")
         data[f"coverage_{level}"] = result.coverage(level)
-    plans = result.plans
-    share = f" ({100 * plans.agreeing / plans.compared:.1f} %)" if plans.compared else ""
-    parts.append(f"{plans.agreeing} of {plans.compared} plans of the rules are within 2 s of squeue --start{share}")
+    plans, settled = result.plans, result.settled_plans
+    parts.append(f"{_agreement(plans)} plans of the rules are within 2 s of squeue --start")
+    parts.append(f"{_agreement(settled)} plans are, in states without an event in the last {SETTLED} s")
     parts.append(f"parameters of the schedulers: {result.parameters}")
-    data |= {"plans": plans.compared, "agreeing_plans": plans.agreeing, "parameters": result.parameters}
-    return Sheet(parts, data)
+    data |= {"plans": plans.compared, "agreeing_plans": plans.agreeing}
+    data |= {"settled_plans": settled.compared, "agreeing_settled_plans": settled.agreeing}
+    return Sheet(parts, data | {"parameters": result.parameters})
+
+
+def _agreement(plans: Plans) -> str:
+    """Return how many plans agree, in words."""
+    if not plans.compared:
+        return "0 of 0"
+    return f"{plans.agreeing} of {plans.compared} ({100 * plans.agreeing / plans.compared:.1f} %)"
 
 
 def as_csv(sheet: Sheet) -> str:

@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("griffe")
 
-from docstrings import described_fields
+from docstrings import described_fields, with_values
+
+from polluxsim.policies.slurm.policy import Slurm
 
 SOURCE = '''
 class Job:
@@ -31,3 +33,7 @@ def test_comments_of_fields_are_their_descriptions() -> None:
         "submitted": "Submission. It counts from 1970 [s].",
         "KIND": "Kind of the job.",
     }
+
+
+def test_a_class_tells_the_values_of_fields_that_other_modules_declare() -> None:
+    assert with_values("bf_interval\n    Time.", Slurm) == "bf_interval\n    Time.\n    Must be a whole number ≥ 1."

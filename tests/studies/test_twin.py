@@ -29,12 +29,14 @@ from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.replaying import _Simulation
 from polluxsim.studies.decisions.slurm import Installation
 from polluxsim.studies.twin.asking import situation
+from polluxsim.studies.twin.asks import Ask, Kind
 from polluxsim.studies.twin.calibrating import calibrated
 from polluxsim.studies.twin.estimates import LEVELS, estimates
 from polluxsim.studies.twin.futures import Source, recent_arrivals
 from polluxsim.studies.twin.history import Draws, Groups, PastJob, known_at, read_history
 from polluxsim.studies.twin.settings import EACH_SECOND
-from polluxsim.studies.twin.world import Ask, Kind, World
+from polluxsim.studies.twin.trying import Wish, job_of_wish
+from polluxsim.studies.twin.world import World
 
 NOW = 1_800_000_000
 SACCT = "JobID|User|Account|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|AllocTRES|Partition\n"
@@ -370,6 +372,38 @@ class TestAnswers:
             capsys, "twin", "try", "--gpus", 1, "--partition", "maim", *words, status=2
         )
 
+    def test_the_fair_share_of_a_user_decides_the_priority(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        waiting = [job(number, priority=priority, user_name="bob") for number, priority in ((2, 500), (3, 510))]
+        files = texts(job(1, "RUNNING", priority=500, user_name="bob"), *waiting, nodes=1)
+        files["config.txt"] = "PriorityType = priority/multifactor\nPriorityWeightFairShare = 1000\n"
+        files["sshare.txt"] = "Account|User|RawShares|FairShare\nroot||1|\n lab|ann|1|0.9\n lab|bob|1|0.5\n x|x|1|bad\n"
+        state = state_of("x", files)
+        assert state.fair_shares == {("lab", "ann"): 0.9, ("lab", "bob"): 0.5}
+        assert "sshare.txt: 1 lines cannot be read" in state.notes
+        world = World(state, Parameters())
+        priorities = [job_of_wish(world, Wish(4, 600, "main", user)) for user in ("ann", "bob", "eve", "")]
+        assert [wished and wished.priority for wished in priorities] == [900, 500, 500, 500]
+        # A week later, the waiting jobs have the full age.
+        aged = state_of("x", files | {"config.txt": f"{files['config.txt']}PriorityWeightAge = 100\n"})
+        of_arrival = World(aged, Parameters()).priority_of()
+        ask = Ask(1, 4, 1, False, 600, "ann", Kind())
+        assert of_arrival(ask, "lab", NOW) - of_arrival(ask, "lab", NOW + 7 * 86_400) == pytest.approx(100)
+
+        (tmp_path / "s").mkdir()
+        for name, text in files.items():
+            (tmp_path / "s" / name).write_text(text)
+        words = ("twin", "try", "--gpus", 4, "--time", "10min", "--state", tmp_path / "s", "--forks", 3, "--json")
+        starts = {}
+        notes = {}
+        for user in ("ann", "bob"):
+            answer = json.loads(printed(capsys, *words, "--user", user))
+            starts[user], notes[user] = answer["rows"][0]["start_p50"], answer["notes"][0]
+        assert starts["ann"] < starts["bob"]
+        assert notes["ann"] == "priority: with the fair-share factor 0.900 of ann (sshare.txt)"
+        assert "no --user is given" in printed(capsys, *words)
+
     def test_whatif_compares_paired_futures(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = ("--state", folder, "--forks", 3, "--json")
         rows = json.loads(printed(capsys, "twin", "whatif", "--nodes", "+1", *words))["rows"]
@@ -485,6 +519,8 @@ def test_estimates_of_a_recorded_run_are_better_than_those_of_squeue(
     assert answer["ratio_p90"] <= 1 / 4
     assert 0.60 <= answer["coverage_80"] <= 0.98
     assert answer["agreeing_plans"] / answer["plans"] >= 0.98
+    assert answer["settled_plans"] >= 190
+    assert answer["agreeing_settled_plans"] / answer["settled_plans"] >= 0.995
 
 
 def test_a_calibration_judges_each_state_with_what_was_known(recorded: Path, tmp_path: Path) -> None:
@@ -497,6 +533,8 @@ def test_a_calibration_judges_each_state_with_what_was_known(recorded: Path, tmp
     )
     assert (result.num_snapshots, seen) == (2, [1, 2])
     assert result.plans.agreeing == result.plans.compared > 5
+    # A job started and another one ended within 2 s before the first state.
+    assert 0 < result.settled_plans.agreeing == result.settled_plans.compared < result.plans.compared
     with pytest.raises(InvalidInputError, match="no snapshot has a pending job"):
         (tmp_path / "none.jsonl").write_text('{"at": 1, "squeue": {"jobs": []}, "nodes": "NodeName=n1 CPUTot=1"}\n')
         calibrated(tmp_path / "none.jsonl", recorded / "live.csv")

@@ -15,9 +15,10 @@ from polluxsim.policies.slurm.values import Node
 from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.replaying import _Simulation
 from polluxsim.studies.decisions.slurm import GPU, NODE, Installation
+from polluxsim.studies.twin.asks import Ask, Kind
 from polluxsim.studies.twin.futures import Simulation, Source
 from polluxsim.studies.twin.history import Arrival, History
-from polluxsim.studies.twin.world import Ask, Kind, World
+from polluxsim.studies.twin.world import World
 
 EACH_SECOND = Parameters(bf_interval=1, bf_resolution=1, sched_interval=1, batch_sched_delay=0, sched_min_interval=0)
 PARAMETERS = {

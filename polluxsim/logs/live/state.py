@@ -18,6 +18,7 @@ from polluxsim.logs.live.jobs import StateJob, job_of
 from polluxsim.logs.live.loose_json import LARGEST, has_errors, objects_in
 from polluxsim.logs.live.nodes import StateNode, StatePartition, node_of_line, nodes_of_json, partition_of_line
 from polluxsim.logs.live.queries import QUERIES, TAKEN, answers
+from polluxsim.logs.live.shares import Shares, fair_shares_of
 from polluxsim.logs.live.times import latest_evaluation, time_of_cycle
 
 OPTIONAL = ("partitions.txt", "reservations.txt", "config.txt", "sdiag.txt", "sshare.txt", "sacct.txt")
@@ -34,6 +35,7 @@ class SlurmState:
     partitions: Sequence[StatePartition] = ()
     settings: Mapping[str, str] = field(default_factory=dict)  # of `scontrol show config`; empty if unknown
     last_cycle: int | None = None  # last cycle of the backfill [s]
+    fair_shares: Shares = field(default_factory=dict)  # of sshare; empty without it
     sacct: str = ""  # output of sacct; empty without it
     missing: Sequence[str] = ()  # names of missing inputs
     notes: Sequence[str] = ()  # sentences on what cannot be read, or is not used
@@ -120,6 +122,9 @@ def state_of(source: str, texts: Mapping[str, str]) -> SlurmState:
     num_bad = partitions.count(None)
     if num_bad:
         notes.append(f"partitions.txt: {num_bad} lines cannot be read")
+    fair_shares, num_bad = fair_shares_of(texts.get("sshare.txt", ""))
+    if num_bad:
+        notes.append(f"sshare.txt: {num_bad} lines cannot be read")
     special = Counter(part for job in jobs if job.is_pending for part in job.special)
     notes += [f"{count} pending jobs {part}" for part, count in special.items()]
     return SlurmState(
@@ -130,6 +135,7 @@ def state_of(source: str, texts: Mapping[str, str]) -> SlurmState:
         partitions=[partition for partition in partitions if partition is not None],
         settings=_settings(texts.get("config.txt", "")),
         last_cycle=time_of_cycle(texts.get("sdiag.txt", "")),
+        fair_shares=fair_shares,
         sacct=texts.get("sacct.txt", ""),
         missing=[name for name in OPTIONAL if not texts.get(name)],
         notes=[*notes, *notes_on_time],

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason, ReasonKind
 from polluxsim.policies.slurm.reason_kinds import (
-    ASSOCIATION_LIMIT,
     BEGIN_TIME,
     CANCELLED,
     NOT_LOOKED_AT,
@@ -26,8 +26,9 @@ from polluxsim.policies.slurm.reason_kinds import (
     STARTED_BY_BACKFILL,
     STARTED_IN_ORDER,
     SUSPENDED,
+    reason_of_limit,
 )
-from polluxsim.policies.slurm.values import PendingJob, Start
+from polluxsim.policies.slurm.values import LimitStop, PendingJob, Start
 from polluxsim.policies.slurm.view_state import held_after
 from polluxsim.policies.tools.reason_kinds import RUNS_ON
 
@@ -39,7 +40,7 @@ class Passes(NamedTuple):
     num_considered: int = 0  # first jobs of the queue at which a scheduler looked
     by_main: Sequence[Start] = ()
     by_backfill: Sequence[Start] = ()
-    stopped: frozenset[JobId] = frozenset()  # jobs that a limit of an account or a QOS stops
+    stopped: Mapping[JobId, LimitStop] = MappingProxyType({})  # limits of accounts and QOS that stop jobs
 
     @property
     def starts(self) -> Sequence[Start]:
@@ -121,7 +122,7 @@ def reasons(
             by_job[name] = Reason(BEGIN_TIME, {**numbers, "next_run": preempted.begin_times[name]})
             continue
         if name in passes.stopped:
-            by_job[name] = Reason(ASSOCIATION_LIMIT, {"gpus_needed": waiting[name].num_replicas})
+            by_job[name] = reason_of_limit(passes.stopped[name])
             continue
         numbers |= _times(name, plans, next_run)
         numbers["gpus_left"] = gpus_left

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from polluxsim.policies.slurm.node_values import by_number, check_nodes
 from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order
 from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, PriorityParameters
+from polluxsim.policies.slurm.stated_reservations import read_reservations
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
-from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start, node_set
+from polluxsim.policies.slurm.values import ClusterState, LimitStop, Partition, PendingJob, Start, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, placement_of, whole_second
 from polluxsim.workloads.job import Job
@@ -56,6 +57,11 @@ class Slurm(PriorityParameters, Policy):
         `Weight` of nodes by number, like {0-15: 10}; 1 for other nodes. Nodes of a lower weight are allocated first.
     tasks
         Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node).
+    reservations
+        Reservations by name, like {maint: {StartTime: 3600, EndTime: 7200, Nodes: 0-1}}. Times are in seconds, nodes
+        are numbers, and `Jobs` lists the jobs that ask for the reservation (--reservation).
+    begin_time
+        Times from which jobs may start (--begin), by name of the job [s].
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
 
@@ -67,6 +73,8 @@ class Slurm(PriorityParameters, Policy):
 
     weight: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     tasks: Annotated[str, OneOf("node", "gpu")] = NODE
+    reservations: Mapping[Name, Any] = field(default_factory=dict)
+    begin_time: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
     _turns: Turns = field(init=False, repr=False, compare=False)
@@ -82,12 +90,18 @@ class Slurm(PriorityParameters, Policy):
         super().__post_init__()
         weights = by_number("policy.weight", self.weight)
         self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
+        self._jobs.reservations = read_reservations(self.reservations)
+        self._jobs.begin = self.begin_time
         self._turns = Turns(self)
         self._usage = Usage(60.0 * self.priority_decay_half_life)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
         check_nodes("policy.weight", self.weight, len(cluster.gpus_per_node))
+        check_nodes("policy.reservations", self._jobs.reserved_nodes(), len(cluster.gpus_per_node))
+        names_of_jobs = {job.job_id for job in jobs}
+        check_names("policy.reservations", self._jobs.reservations.of_jobs, "job", names_of_jobs)
+        check_names("policy.begin_time", self.begin_time, "job", names_of_jobs)
         names = {name for job in jobs for name in partitions_of_queue(job.queue)} | set(cluster.partitions)
         if names - {""}:
             for setting in ("priority_tier", "priority_job_factor"):
@@ -114,7 +128,7 @@ class Slurm(PriorityParameters, Policy):
         # Schedulers run only after a change. That a requeued job may start again is a change, too.
         if changes.jobs_or_nodes or changes.evicted:
             self._turns.note_change()
-        if self._jobs.forget_requeued(whole_second(view.time)):
+        if self._jobs.forget_requeued(whole_second(view.time)) or self._jobs.passes_reservation(view.time):
             self._turns.note_change()
         self._jobs.take_note(view)
         if self.counts_usage:
@@ -153,7 +167,7 @@ class Slurm(PriorityParameters, Policy):
             hosts=self._grants(view, placements),
             rejected=cancelled,
             delays=dict.fromkeys(self._jobs.resumed, 0.0),
-            valid_until=min(next_run, next_requeued),
+            valid_until=min(next_run, next_requeued, view.round_at(self._jobs.next_reservation(view.time))),
             outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: reasons(view, passes, plans, preempted, next_run, jobs),
         )
@@ -200,10 +214,13 @@ class Slurm(PriorityParameters, Policy):
             turns.note_backfill(now)
         if by_main or by_backfill:
             turns.note_starts()
-        stopped: frozenset[JobId] = frozenset()
+        stopped: dict[JobId, LimitStop] = {}
         if self.accounts or self.qos:
             started = {start.job.name for start in (*by_main, *by_backfill)}
-            stopped = frozenset(job.name for job in queue if job.name not in started and state.limits.stops(job))
+            for job in queue:
+                stop = None if job.name in started else state.limits.stop(job)
+                if stop is not None:
+                    stopped[job.name] = stop
         return Passes(queue, num_considered, by_main, by_backfill, stopped)
 
     def _partitions(self, view: ClusterView, state: ClusterState) -> dict[str, Partition]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, floor, inf
 
-from polluxsim.common.instants import ROUNDING
+from polluxsim.common.instants import ROUNDING, has_come
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -20,6 +20,7 @@ from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.consumption import Needs, needs
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.policies.slurm.parameters import CANCEL, SUSPEND, Parameters
+from polluxsim.policies.slurm.stated_reservations import NO_RESERVATIONS, StatedReservations
 from polluxsim.policies.slurm.suspended import SuspendedJobs
 from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
@@ -28,12 +29,14 @@ from polluxsim.policies.slurm.values import (
     ClusterState,
     Held,
     Limits,
+    LimitStop,
     Node,
     Part,
     PendingJob,
     Request,
     RunningJob,
     Start,
+    numbers_of,
 )
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
@@ -79,6 +82,9 @@ class JobsOfView:
     _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
     suspended: SuspendedJobs = field(default_factory=SuspendedJobs)
     resumed: dict[JobId, RunningJob] = field(default_factory=dict)  # in this decision
+    reservations: StatedReservations = NO_RESERVATIONS
+    begin: Mapping[JobId, int] = field(default_factory=dict)  # begin times that jobs state [s]
+    _last_time: float = 0.0  # of the last decision [s]
     cancelled: set[JobId] = field(default_factory=set)  # preempted jobs that end at the next decision
 
     def take_note(self, view: ClusterView) -> None:
@@ -97,6 +103,10 @@ class JobsOfView:
         for node, gpus in enumerate(view.gpus_per_node):
             if not gpus:
                 self._requeue_suspended(node)
+        now = whole_second(view.time)
+        for job in changes.arrived:
+            if self.begin.get(job.job_id, 0) > now:
+                self._requeued_until[job.job_id] = self.begin[job.job_id]
         # A fork may alter any job. Otherwise, a job whose start the policy has not seen arrives with GPUs.
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
@@ -162,6 +172,23 @@ class JobsOfView:
         if name in self._begun:
             self._pending[name] = self._begun.pop(name)._replace(eligible=now + REQUEUE_WAIT)
 
+    def passes_reservation(self, now: float) -> bool:
+        """Return whether a reservation began or ended since the last decision, and note the time of this one [s]."""
+        has_passed = any(self._last_time < time and has_come(time, now) for time in self.reservations.times())
+        self._last_time = now
+        return has_passed
+
+    def next_reservation(self, now: float) -> float:
+        """Return when a reservation begins or ends next [s]; ∞ if none does."""
+        return min((time for time in self.reservations.times() if not has_come(time, now)), default=inf)
+
+    def reserved_nodes(self) -> dict[str, bool]:
+        """Return the nodes with a reservation, by number."""
+        nodes = 0
+        for reservation in self.reservations.all:
+            nodes |= reservation.nodes
+        return {str(number): True for number in numbers_of(nodes)}
+
     def next_requeued(self) -> float:
         """Return when a preempted job may start again [s]; ∞ if none waits for that."""
         return min(self._requeued_until.values(), default=inf)
@@ -196,6 +223,9 @@ class JobsOfView:
         hosts = HostsOfView(view, self.parameters)
         pending = []
         for job in view.waiting:
+            if job.job_id in self.begin:
+                # A job that may start later has its place in the queue from its submission on.
+                self._pending_job(view, hosts, job)
             if not self._is_absent(job.job_id):
                 pending.append(self._pending_job(view, hosts, job))
         resumed = [job for job in view.waiting if job.job_id in self.resumed]
@@ -205,7 +235,8 @@ class JobsOfView:
         if self.suspended:
             # First, because a job that preempts others takes the GPUs of suspended jobs before those of running ones.
             state = replace(state, running=[*self.suspended.holding(state.free(), state.now), *state.running])
-        return replace(state, pending=pending, limits=limits, preempts=preempts)
+        reservations = [reservation for reservation in self.reservations.all if reservation.end > state.now]
+        return replace(state, pending=pending, limits=limits, preempts=preempts, reservations=reservations)
 
     def _is_absent(self, name: JobId) -> bool:
         """Return whether a waiting job takes no part, because it was preempted."""
@@ -256,9 +287,10 @@ class JobsOfView:
                 request=self._request(view, hosts, job),
                 limit=self._limit(view, job),
                 priority=float(HIGHEST_PRIORITY - self._num_submitted),
-                eligible=floor(job.submit_time),
+                eligible=max(floor(job.submit_time), self.begin.get(job.job_id, 0)),
                 user=job.user or "",
                 partition=job.queue or "",
+                reservation=self.reservations.of_jobs.get(job.job_id, ""),
                 qos=job.qos or "",
                 account=self.parameters.tree.of_user(job.user or ""),
             )
@@ -346,6 +378,10 @@ class UseLimits:
         if self._of_associations.stops(job):
             return True
         return bool(self._held) and self._held.stop(self._jobs[job.name]) is not None
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return the first limit of an account or a QOS that stops a pending job now; None if none does."""
+        return self._of_associations.stop(job)
 
     def add(self, job: PendingJob) -> None:
         """Count a job that starts."""

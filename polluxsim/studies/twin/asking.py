@@ -24,11 +24,13 @@ from polluxsim.common.phrases import number_of
 from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
+from polluxsim.studies.twin.asks import Ask, Kind, ask_of
 from polluxsim.studies.twin.estimates import fitted_parameters
 from polluxsim.studies.twin.futures import Arrivals, Source, no_arrivals, recent_arrivals
 from polluxsim.studies.twin.history import Arrival, History, PastJob, known_at, of_queue, read_history, shifted
+from polluxsim.studies.twin.later_priorities import BASIC_PRIORITIES, weights_of
 from polluxsim.studies.twin.settings import given_policy, parameters_of, stated
-from polluxsim.studies.twin.world import Ask, Kind, World, ask_of
+from polluxsim.studies.twin.world import World
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import read_workload
 
@@ -106,6 +108,7 @@ def situation(
     later, about_arrivals = _arrivals(past, state, arrivals, has_log=has_log)
     world = World(state, parameters)
     notes = [*state.notes, sentence, *past.notes, _about_run_times(past), about_arrivals]
+    notes.append(_about_fair_shares(state))
     for reason, count in Counter(world.kept_out.values()).items():
         notes.append(f"without estimate, and assumed to delay no other job: {count} pending jobs that {reason}")
     if state.missing:
@@ -129,6 +132,17 @@ def _parameters(state: SlurmState, policy: str | None) -> tuple[Parameters, str]
             sentence += f", without {', '.join(of_config.unused)}"
         return parameters_of(of_config.values), sentence
     return fitted_parameters(World(state, Parameters()))
+
+
+def _about_fair_shares(state: SlurmState) -> str:
+    """Return a sentence on the fair-share factors; empty if the state has none, or its priorities need none."""
+    is_basic = any(job.priority > BASIC_PRIORITIES for job in state.jobs)
+    if not state.fair_shares or is_basic:
+        return ""
+    if weights_of(state) is None:
+        return "sshare.txt is not used: config.txt states no PriorityWeightFairShare"
+    users = number_of(len({user for _, user in state.fair_shares}), "user")
+    return f"priorities of later jobs: with the fair-share factors of {users} (sshare.txt)"
 
 
 def _past(state: SlurmState, history: Path | None, zone: tzinfo) -> History:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -24,6 +24,8 @@ from polluxsim.studies.twin.futures import Source, recent_arrivals
 from polluxsim.studies.twin.history import PastJob, known_at, of_record
 from polluxsim.studies.twin.settings import candidates
 from polluxsim.studies.twin.world import World
+
+SETTLED = 2  # time without an event after which slurmctld has planned with all that happened [s]
 
 
 class Judged(NamedTuple):
@@ -50,6 +52,7 @@ class Calibration:
     num_without_jobs: int = 0  # snapshots without a pending job that the record has
     judged: list[Judged] = field(default_factory=list)
     plans: Plans = field(default_factory=Plans)
+    settled_plans: Plans = field(default_factory=Plans)  # in snapshots without an event in the last `SETTLED` seconds
     parameters: str = ""  # which parameters the last snapshot used
 
     def errors(self, *, of_squeue: bool) -> np.ndarray:
@@ -96,6 +99,7 @@ def calibrated(
     jobs = _recorded_jobs(record)
     # A recorded job has its end and its duration, so the start follows.
     starts = {job.name: round(job.end - job.duration) for job in jobs}
+    events = _events(jobs)
     zero = read_record(record).record.zero or 0.0
     states = list(_states(snapshots, zero))
     result = Calibration()
@@ -105,6 +109,8 @@ def calibrated(
         chosen, name, plans = _parameters(state, totals, parameters)
         result.parameters = name
         result.plans += plans
+        if not any(0 <= state.now - event <= SETTLED for event in events):
+            result.settled_plans += plans
         world = World(state, chosen)
         names = [job.name for job in world.pending if job.name in starts]
         if not names:
@@ -131,6 +137,14 @@ def _judged(estimate: Estimate, start: int, at: int) -> Judged:
         expected=estimate.expected,
         intervals={level: estimate.start.intervals[level] for level in LEVELS},
     )
+
+
+def _events(jobs: Sequence[PastJob]) -> set[int]:
+    """Return when jobs were submitted, started or ended [s since 1970-01-01 UTC]."""
+    times = set()
+    for job in jobs:
+        times |= {job.submit, round(job.end - job.duration), job.end}
+    return times
 
 
 def _parameters(state: SlurmState, totals: list[Plans], given: Parameters | None) -> tuple[Parameters, str, Plans]:

@@ -16,10 +16,11 @@ import numpy as np
 from polluxsim.common.durations import DAY
 from polluxsim.policies.slurm.values import node_set
 from polluxsim.run.workers import num_cores
+from polluxsim.studies.twin.asks import ask_of
 from polluxsim.studies.twin.fitting_kernels import DURATION, NUM_COLUMNS
 from polluxsim.studies.twin.history import Arrival, Draws, Groups, History, drawn_arrivals
 from polluxsim.studies.twin.kernels import NEVER, RUNS, WAITS, future
-from polluxsim.studies.twin.world import COMPLETION, Table, World, ask_of, free_of, order_of_id, parameter_row
+from polluxsim.studies.twin.world import COMPLETION, Table, World, free_of, order_of_id, parameter_row
 
 HORIZON = 30 * DAY  # a future is simulated for this long at most [s]
 SEED = 0  # equal questions get equal answers
@@ -142,10 +143,15 @@ class Simulation:
                 duration = draws.duration(arrival.ask, arrival.account)
             if not self._world.can_run(arrival.ask):
                 continue
-            row = self._world.row(arrival.ask, arrival.submit, self._priority_of(arrival.ask))
+            row = self._world.row(arrival.ask, arrival.submit, self._priority_for(arrival))
             row[DURATION] = duration
             rows.append(row)
         return np.array(rows, np.int64).reshape(-1, NUM_COLUMNS)
+
+    def _priority_for(self, arrival: Arrival) -> float:
+        """Return the priority of a job that arrives later. Zero is for jobs behind all jobs of the state."""
+        priority = self._priority_of(arrival.ask, arrival.account, arrival.submit)
+        return max(priority, 1.0) if priority else 0.0
 
     def _simulated(self, jobs: Table, num_first: int) -> list[tuple[float, float]]:
         """Return the start and the end of each asked job. `jobs` has `num_first` rows of the state, then later jobs."""

@@ -30,7 +30,7 @@ from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.sources import read_record
-from polluxsim.studies.twin.world import Ask, Kind
+from polluxsim.studies.twin.asks import Ask, Kind
 
 LONGEST = 3 * DAY  # arrivals are drawn from this time before the state, and for this time after it, at most [s]
 MOST_JOBS = 20_000  # latest jobs of a history that are used

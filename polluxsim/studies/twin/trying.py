@@ -14,9 +14,11 @@ from typing import NamedTuple
 from polluxsim.common.errors import InvalidInputError, allowed_among
 from polluxsim.logs.live.jobs import UNLIMITED, StateJob
 from polluxsim.logs.live.state import SlurmState
+from polluxsim.studies.twin.asks import ask_of
 from polluxsim.studies.twin.estimates import Estimate, Times, estimates_of
 from polluxsim.studies.twin.futures import Source, outcomes
-from polluxsim.studies.twin.world import BASIC_PRIORITIES, World, ask_of, order_of_id
+from polluxsim.studies.twin.later_priorities import BASIC_PRIORITIES, fair_share_of, weights_of
+from polluxsim.studies.twin.world import World, order_of_id
 
 NEW = "new"  # name of the job that is tried
 MOST_ALTERNATIVES = 3
@@ -115,6 +117,20 @@ def alternatives(state: SlurmState, wish: Wish) -> Iterator[tuple[str, Wish]]:
             yield f"partition {name}", wish._replace(partition=name)
 
 
+def note_on_priority(world: World, wish: Wish) -> str:
+    """Return a sentence on the priority of a job that is tried; empty if no fair share counts."""
+    state = world.state
+    is_basic = any(job.priority > BASIC_PRIORITIES for job in state.jobs)
+    if not state.fair_shares or is_basic or weights_of(state) is None:
+        return ""
+    if not wish.user:
+        return "priority: that of the most similar jobs, because no --user is given, whose fair share would count"
+    factor = fair_share_of(state, wish.user, wish.account)
+    if factor is None:
+        return f"priority: that of the most similar jobs, because sshare.txt does not have the user {wish.user}"
+    return f"priority: with the fair-share factor {factor:.3f} of {wish.user} (sshare.txt)"
+
+
 def _estimate(world: World, source: Source, wish: Wish, num_futures: int) -> Estimate | None:
     """Return the estimate of a job that is submitted now; None if it can never start."""
     job = job_of_wish(world, wish)
@@ -148,7 +164,7 @@ def job_of_wish(world: World, wish: Wish) -> StateJob | None:
         user=wish.user, account=wish.account, title=NEW, after=(), special=(),
     )  # fmt: skip
     # priority/basic gives each later job a priority below all others.
-    priority = world.priority_of()(ask_of(job))
+    priority = world.priority_of()(ask_of(job), wish.account, state.now)
     if not priority or any(other.priority > BASIC_PRIORITIES for other in pending):
         priority = min([other.priority for other in pending], default=2.0) - 1.0
     return job._replace(priority=max(priority, 1.0))

@@ -6,10 +6,9 @@ The kernels know nodes, partitions, kinds and users by numbers. A `World` gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,7 @@ from polluxsim.policies.slurm.values import (
     node_set,
     numbers_of,
 )
+from polluxsim.studies.twin.asks import Ask, Kind, ask_of
 from polluxsim.studies.twin.fitting_kernels import (
     BITS,
     CPUS,
@@ -48,40 +48,12 @@ from polluxsim.studies.twin.fitting_kernels import (
     TIER,
     USER,
 )
+from polluxsim.studies.twin.later_priorities import PriorityOf, later_priority
 
-BASIC_PRIORITIES = 4_000_000_000  # priorities above this are those of priority/basic, which fall from job to job
 COMPLETION = 5  # assumed time until the completing nodes of a state take jobs [s]
 ALL = ""  # name of the partition of a job that names none
 
 Table = NDArray[np.int64]
-
-
-class Kind(NamedTuple):
-    """What decides which nodes suit a job."""
-
-    partitions: tuple[str, ...] = ()
-    gpu_type: str = ""
-    features: frozenset[str] = frozenset()
-    required: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-
-
-class Ask(NamedTuple):
-    """What a job asks for."""
-
-    num_nodes: int
-    gpus: int  # on each node
-    cpus: int  # on each node; −1 for all
-    states_tasks: bool
-    limit: int  # [s]
-    user: str
-    kind: Kind
-
-
-def ask_of(job: StateJob) -> Ask:
-    """Return what a job of the state asks for."""
-    kind = Kind(job.partitions, job.gpu_type, job.features, job.required, job.excluded)
-    return Ask(job.num_nodes, job.gpus, job.cpus, job.states_tasks, job.limit, job.user, kind)
 
 
 @dataclass
@@ -224,24 +196,9 @@ class World:
             number for number, node in enumerate(self.state.nodes) if node.is_completing or node.name in names
         )
 
-    def priority_of(self) -> Callable[[Ask], float]:
-        """Return the function that tells the priority of a job that arrives later.
-
-        Under priority/multifactor, it is the lower median priority of the jobs whose size is nearest.
-        """
-        with_priority = [job for job in self.state.jobs if job.priority > 0]
-        if not with_priority or any(job.priority > BASIC_PRIORITIES for job in with_priority):
-            return lambda ask: 0.0  # behind all jobs of the state, in the order of submission
-        by_size: dict[tuple[int, int, int], list[float]] = {}
-        for job in with_priority:
-            by_size.setdefault((job.num_nodes, job.cpus, job.gpus), []).append(job.priority)
-
-        def priority(ask: Ask) -> float:
-            size = (ask.num_nodes, ask.cpus, ask.gpus)
-            nearest = min(by_size, key=lambda other: _distance(size, other))
-            return median_low(by_size[nearest])
-
-        return priority
+    def priority_of(self) -> PriorityOf:
+        """Return the function that tells the priority of a job that arrives later."""
+        return later_priority(self.state)
 
     def cluster_state(self) -> ClusterState:
         """Return the state in the form of the policy's functions. Jobs that wait for a time or a job are left out."""
