@@ -87,7 +87,8 @@ class Usage:
         """Return the part of a usage that is left after a time [s]."""
         if not self.half_life:
             return 1.0
-        return 0.5 ** (passed / self.half_life)
+        part_left: float = 0.5 ** (passed / self.half_life)
+        return part_left
 
     def _seconds(self, length: float) -> float:
         """Return the seconds of a constant use of some length that are left at its end [s].
