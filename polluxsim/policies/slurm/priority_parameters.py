@@ -67,6 +67,17 @@ class PriorityParameters(Parameters):
     priority_job_factor: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
 
     @property
+    def has_factors(self) -> bool:
+        """Return whether factors other than the job size count."""
+        weights = (
+            self.priority_weight_age,
+            self.priority_weight_fairshare,
+            self.priority_weight_partition,
+            self.priority_weight_qos,
+        )
+        return self.priority_type == MULTIFACTOR and any(weights)
+
+    @property
     def counts_usage(self) -> bool:
         """Return whether the usage of users counts."""
         return self.priority_type == MULTIFACTOR and self.priority_weight_fairshare > 0

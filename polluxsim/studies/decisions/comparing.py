@@ -19,7 +19,7 @@ from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.own_run import compared_with_run
 from polluxsim.studies.decisions.record import Record
 from polluxsim.studies.decisions.replaying import Replay, best_replay
-from polluxsim.studies.decisions.slurm import SIZE, SMALL, SUBMISSION
+from polluxsim.studies.decisions.slurm import FACTORS, SIZE, SMALL, SUBMISSION
 from polluxsim.studies.decisions.sources import read_record
 
 SLURM = "slurm"
@@ -94,6 +94,8 @@ def _settings_of(policy: Slurm, stated: frozenset[str]) -> dict[str, str]:
         settings["order"] = SUBMISSION
         if policy.priority_type == MULTIFACTOR and policy.priority_weight_job_size:
             settings["order"] = SMALL if policy.priority_favor_small else SIZE
+        if policy.has_factors:
+            settings["order"] = FACTORS
     return settings
 
 

@@ -13,11 +13,12 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among, invalid_s
 from polluxsim.common.tables import read_number
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.parameters import BACKFILL, BUILTIN, Parameters
+from polluxsim.policies.slurm.priority_parameters import PriorityParameters
 from polluxsim.policies.slurm.values import MUCH_MEMORY, Node, NodeSet, node_set
 from polluxsim.policies.slurm.will_run import EDGE
 from polluxsim.studies.decisions.judging import Agreement, agreement
 from polluxsim.studies.decisions.record import Record
-from polluxsim.studies.decisions.slurm import FITTED_ORDERS, ORDERS, TASKS, Installation, SlurmDecider
+from polluxsim.studies.decisions.slurm import FACTORS, FITTED_ORDERS, ORDERS, TASKS, Installation, SlurmDecider
 
 SETTINGS = (
     "nodes",
@@ -299,6 +300,7 @@ def fitted(record: Record, settings: Mapping[str, str], parameters: Parameters, 
         partitions=_partitions(record, settings, values),
         node_names=tuple(record.node_names),
         changes=record.changes,
+        jobs=tuple(record.jobs),
     )
     tried = []
     for choice in choices:
@@ -364,7 +366,14 @@ def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozen
             tried.append(with_type)
     # A third order would lengthen the fit by half, so small jobs first has to be stated.
     orders: Sequence[str] = FITTED_ORDERS
-    if "order" in settings:
+    if settings.get("order") == FACTORS:
+        if not (isinstance(parameters, PriorityParameters) and parameters.has_factors):
+            raise InvalidConfigError(
+                "order is factors, and the policy states none; state them, like --policy "
+                "'slurm(priority_type=priority/multifactor,priority_weight_age=1000)'"
+            )
+        orders = (FACTORS,)
+    elif "order" in settings:
         orders = _word("order", settings, ORDERS)
     tasks = _word("tasks", settings, TASKS)
     for chosen, order, task in product(tried, orders, tasks):

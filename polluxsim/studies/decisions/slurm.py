@@ -12,8 +12,11 @@ from polluxsim.policies.slurm.backfill import Plan, backfill
 from polluxsim.policies.slurm.consumption import Needs, Stated, needs
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
+from polluxsim.policies.slurm.multifactor import billing, fair_shares, with_priorities
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order, job_size
+from polluxsim.policies.slurm.priority_parameters import PriorityParameters
+from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import (
     NO_LIMITS,
     ClusterState,
@@ -38,6 +41,8 @@ SIZE = "size"
 SMALL = "small"
 ORDERS = (SUBMISSION, SIZE, SMALL)
 """Orders of the queue: priority/basic, or priority/multifactor by the job size alone, large or small jobs first."""
+FACTORS = "factors"
+"""Order by all factors of priority/multifactor that the policy states."""
 FITTED_ORDERS = (SUBMISSION, SIZE)  # orders that are tried if none is stated
 
 NODE = "node"
@@ -65,6 +70,7 @@ class Installation:
     partitions: Mapping[str, NodeSet] = field(default_factory=dict)  # by name; all nodes for other ones
     node_names: Sequence[str] = ()  # in the order of `nodes`; needed for the next value
     changes: ChangesOfNodes = NO_CHANGES  # reservations, and nodes that were drained
+    jobs: tuple[RecordedJob, ...] = ()  # of the record, from which the usage of users is counted
 
 
 class SlurmDecider:
@@ -75,6 +81,7 @@ class SlurmDecider:
         # Several orders of a second lead to the same moment, and jobs ask for the same in all of them.
         self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
         self._requests: dict[str, Request] = {}
+        self._shares: dict[int, dict[str, float]] = {}  # fair-share factors of users, by time [s]
         self._conditions: dict[str, Conditions] = {}
 
     @property
@@ -163,7 +170,7 @@ class SlurmDecider:
             request = self._request(job)
             priority = 0.0
             order = self._installation.order
-            if order != SUBMISSION:
+            if order in (SIZE, SMALL):
                 # Priorities are whole numbers in Slurm, so jobs of nearly equal size keep the order of submission.
                 size = job_size(request, self._installation.nodes, favours_small=order == SMALL)
                 priority = float(int(SIZE_WEIGHT * size))
@@ -181,6 +188,8 @@ class SlurmDecider:
                     self._owner(job).account,
                 )
             )
+        if self._installation.order == FACTORS:
+            pending = self._by_factors(pending, moment.second + zero)
         partitions = self._partitions((*moment.pending, *moment.running))
         completing = node_set(node for job in moment.completing for node in job.nodes)
         return ClusterState(
@@ -195,6 +204,35 @@ class SlurmDecider:
             preempts={name: qos.preempts for name, qos in installation.parameters.qualities.items()},
             reservations=installation.changes.reservations_at(moment.second, installation.node_names, zero),
         )
+
+    def _by_factors(self, pending: Sequence[PendingJob], now: int) -> list[PendingJob]:
+        """Return the pending jobs with the priorities that the stated factors give [s]."""
+        parameters = self._installation.parameters
+        if not isinstance(parameters, PriorityParameters):
+            raise TypeError("the factors of the priority need PriorityParameters")
+        period = 60 * parameters.priority_calc_period
+        computed_at = now // period * period
+        fair_share: dict[str, float] = {}
+        if parameters.counts_usage:
+            fair_share = self._fair_shares(computed_at, parameters)
+        return with_priorities(pending, self._installation.nodes, computed_at, fair_share, parameters)
+
+    def _fair_shares(self, time: int, parameters: PriorityParameters) -> dict[str, float]:
+        """Return the fair-share factors of users at a time [s], from the recorded jobs that started before it."""
+        if time not in self._shares:
+            zero = self._installation.zero
+            usage = Usage(60.0 * parameters.priority_decay_half_life)
+            for number, job in enumerate(self._installation.jobs):
+                usage.add_user(job.user)
+                if job.start + zero <= time:
+                    # By number, because a requeued job may be in the record twice.
+                    usage.begin(
+                        str(number), job.user, billing(self._held(job, job.nodes), parameters), job.start + zero
+                    )
+                    if job.end + zero <= time:
+                        usage.end(str(number), job.end + zero)
+            self._shares[time] = fair_shares(usage.at(time), parameters)
+        return self._shares[time]
 
     def _limits(self, moment: Moment) -> Limits:
         """Return the limits of accounts and QOS, with what running jobs hold of them."""
