@@ -1,4 +1,7 @@
-"""`polluxsim evolve`: tasks for programs that write policies, their scores, and a random search."""
+"""`polluxsim evolve`: tasks for programs that write policies, their scores, and a random search.
+
+`init` writes a task, `score` scores a program in it, and `search` looks for a good program without a language model.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.studies.evolution.scoring import Score
     from polluxsim.studies.evolution.task import Task
 
-NO = 1  # exit status if the program is refused or faulty
+NO = 1  # exit status if the program is refused, faulty or late
 
 BOTH = "both"  # the short stage, and then the full stage
 
@@ -62,18 +65,21 @@ def add_evolve_search(parser: ArgumentParser) -> None:
 
 
 def _init(options: Namespace) -> int:
+    """Write a task, print the scores of the references, and return 0."""
     from polluxsim.common.progress_line import progress_line
     from polluxsim.studies.evolution.files import write_files
     from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, STAGES, Size, make_task, write_task
     from polluxsim.studies.evolution.worlds import REFERENCES
 
     folder: Path = options.output
+    # A task that is replaced would make its earlier scores incomparable.
     if folder.exists():
         raise InvalidConfigError(f"--output is {folder}, which exists already; give the folder of a new task")
     size = Size()
     total = size.full + size.held_out + size.programs
     with progress_line("task", total) as show:
         task, key = make_task(options.seed, size, show, options.workers)
+    # The folder is made last, so that an interrupted command leaves none.
     folder.mkdir(parents=True)
     write_task(folder, task, options.seed, key)
     write_files(folder, task)
@@ -87,11 +93,13 @@ def _init(options: Namespace) -> int:
 
 
 def _score(options: Namespace) -> int:
+    """Print the score of a program as JSON, and return 1 if the program is refused, faulty or late, else 0."""
     from polluxsim.studies.evolution.feedback import artifacts_of
     from polluxsim.studies.evolution.scoring import as_plain, read_program
     from polluxsim.studies.evolution.task import HELD_OUT, read_task
 
     source = read_program(options.program)
+    # Who scores in the other stages need not have the held-out worlds.
     task = read_task(options.task, with_held_out=options.stage == HELD_OUT)
     reached = _scored(source, task, options.stage)
     print(json.dumps(as_plain(reached, artifacts_of(reached)), indent=2))
@@ -99,7 +107,7 @@ def _score(options: Namespace) -> int:
 
 
 def _scored(source: str, task: Task, stage: str) -> Score:
-    """Return the score in a stage; in both, that of the last stage that the program comes to."""
+    """Return the score in a stage; for both, that of the full stage unless the program is faulty in the short one."""
     from polluxsim.studies.evolution.scoring import score
     from polluxsim.studies.evolution.task import FULL, SHORT
 
@@ -110,6 +118,7 @@ def _scored(source: str, task: Task, stage: str) -> Score:
 
 
 def _search(options: Namespace) -> int:
+    """Search for a program, write the best one, print its scores, and return 0."""
     from polluxsim.common.files import atomic_write
     from polluxsim.common.progress_line import progress_line
     from polluxsim.studies.evolution.searching import search

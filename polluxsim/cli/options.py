@@ -254,6 +254,8 @@ OPTIONS: Mapping[str, Option] = {
     "user-metric": Option("a metric of your own", "NAME=MODULE.ATTRIBUTE", text, repeated=True),
     "baseline": Option("baseline: a run's folder, or a setting like policy=fifo or policy.p=-1", "NAME"),
     "by": Option("setting to compare, like policy.p", "SETTING", text, repeated=True),
+    "jobs": Option("print the jobs of each run, ranked by --sort"),
+    "sort": Option("value that ranks the jobs of --jobs, the largest first", "KEY"),
     "ranks": Option("rank users or queues by the mean wait of their jobs", "user|queue"),
     "x": Option("setting on the horizontal axis, like policy.p or policy", "SETTING"),
     "each": Option("draw a line for each run; by default the runs of a setting are pooled"),
@@ -323,7 +325,7 @@ OPTIONS: Mapping[str, Option] = {
     "time-zone": Option("default time zone, like Asia/Shanghai", "NAME"),
     "columns": Option("columns of a table, for the format table", "KEY=COLUMN,…", text, repeated=True),
     "unit": Option("what counts as a GPU: gpus, cpus, or resources like gpus,gres/shard*0.125", "NAME[*GPUS],…", text),
-    "jobs": Option("number of jobs", "N", count),
+    "num-jobs": Option("number of jobs", "N", count),
     # Profile cards.
     "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
     "params": Option("number of parameters", "N", size),

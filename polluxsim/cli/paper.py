@@ -40,7 +40,7 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
     add_option(parser, "seeds", note="of generated workloads (default: 8), or of each published workload (default: 6)")
     add_option(parser, "until")
     add_option(parser, "most-seeds", default=40)
-    add_option(parser, "jobs", default=160, note="of a generated workload at load 1")
+    add_option(parser, "num-jobs", default=160, note="of a generated workload at load 1")
     add_option(parser, "workers")
     add_option(parser, "check")
     parser.set_defaults(action=_reproduce)
@@ -102,7 +102,7 @@ def _request(options: Namespace, extra: Sequence[str]) -> ReproductionRequest:
 
     if options.data is not None:
         _check_data(options.data)
-    inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
+    inputs = Inputs(options.profiles, options.workloads, options.num_jobs, options.data)
     seeds = options.seeds or (MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS)
     place = RunPlace(
         options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra"))

@@ -1,4 +1,8 @@
-"""`polluxsim regret`: what the decisions of a finished run cost, compared with those of another policy."""
+"""`polluxsim regret`: what the decisions of a finished run cost, compared with those of another policy.
+
+The command prints tables, or one JSON document, or CSV. Beside CSV, sentences go to standard error, so that a program
+that reads the table does not meet them. Most imports are in the functions, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ def add_regret(parser: ArgumentParser) -> None:
 
 
 def _regret(options: Namespace) -> None:
+    """Compare the decisions that the options name, and print the regrets or the path."""
     from polluxsim.cli.past_run import check_classes_of, read_past_run
     from polluxsim.common.errors import InvalidConfigError
     from polluxsim.common.progress_line import progress_line
@@ -50,6 +55,7 @@ def _regret(options: Namespace) -> None:
     check_classes_of(run)
     import_from_here()  # a class that the user's configuration of the policy names, as for `polluxsim run`
     request = RegretRequest(options.sample, options.seeds)
+    # The number of rounds is known only after the run was simulated once.
     with progress_line("rounds", 1, "simulating the run") as show:
 
         def report(done: int, total: int) -> None:
@@ -63,7 +69,7 @@ def _regret(options: Namespace) -> None:
 
 
 def _print_regrets(run: Run, regrets: Regrets, form: str | None) -> None:
-    """Print the regrets in a form; beside CSV, the sentences go to standard error."""
+    """Print the regrets as JSON or CSV, or as tables without a form; beside CSV, the sentences go to standard error."""
     from polluxsim.look.regret import HINDSIGHT, on_chance, summary_of
 
     if form == "json":
@@ -102,7 +108,7 @@ def _print_tables(run: Run, regrets: Regrets) -> None:
 
 
 def _as_json(run: Run, regrets: Regrets) -> dict[str, Any]:
-    """Return regrets as plain values; times and regrets are in seconds."""
+    """Return regrets as plain values. Times are in seconds; regrets in job-seconds, or in seconds of mean JCT."""
     from polluxsim.look.regret import job_totals, reasons_in_words
 
     costliest = []
@@ -126,6 +132,7 @@ def _as_json(run: Run, regrets: Regrets) -> dict[str, Any]:
 
 
 def _round_as_json(regret: RoundRegret, num_jobs: int) -> dict[str, Any]:
+    """Return a round as plain values; its regret is None if it is not comparable."""
     from polluxsim.look.regret import estimate
 
     value = estimate(regret, num_jobs)
@@ -151,6 +158,7 @@ def _print_csv(regrets: Regrets) -> None:
     rows = []
     for regret in regrets.rounds:
         row = _round_as_json(regret, regrets.num_jobs)
+        # A table has no lists in its cells.
         del row["values"]
         kinds = [difference["kind"] for difference in row.pop("differences")]
         rows.append(row | {kind: kinds.count(kind) for kind in KINDS})
@@ -159,7 +167,7 @@ def _print_csv(regrets: Regrets) -> None:
 
 
 def _print_path(run: Run, path: RegretPath, form: str | None) -> None:
-    """Print the steps of a path in a form; beside CSV, the sum goes to standard error."""
+    """Print the steps of a path as JSON or CSV, or as tables without a form; beside CSV, the sum goes to stderr."""
     from polluxsim.look.console import console
     from polluxsim.look.regret import largest_steps, path_table, sum_of_path
 
@@ -182,6 +190,7 @@ def _print_path(run: Run, path: RegretPath, form: str | None) -> None:
             screen.print("the largest steps:")
         for text in largest:
             screen.print(f"  {text}", markup=False)
+        # The last takeover is the run of the other policy, which the sum is about.
         for takeover in path.takeovers[:-1]:
             if takeover.not_comparable:
                 screen.print(f"{run.clock(takeover.time)}: not comparable: {takeover.not_comparable}", markup=False)
@@ -189,7 +198,7 @@ def _print_path(run: Run, path: RegretPath, form: str | None) -> None:
 
 
 def _path_as_json(run: Run, path: RegretPath) -> dict[str, Any]:
-    """Return a path as plain values; times and gains are in seconds."""
+    """Return a path as plain values. Times are in seconds; gains in job-seconds, or in seconds of mean JCT."""
     return {
         "run": run.name,
         "own_policy": path.own_policy,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TENANTS = ("user", "queue")  # values of --ranks and --energy
 
+RANKED_BY = ("wait", "restarts", "jct", "rho")  # values of --sort
+
 OF_ENERGY = ("gpu-type", "power", "busy-share", "pue")  # options that only --energy uses
 
 
@@ -34,6 +36,8 @@ def add_table(parser: ArgumentParser) -> None:
     add_option(parser, "baseline", note="(default: the first run, or the first setting with the same workload)")
     add_option(parser, "by", once=True, note="with a table for each value")
     add_option(parser, "ranks", choices=TENANTS)
+    add_option(parser, "jobs")
+    add_option(parser, "sort", choices=RANKED_BY, note="(default: wait)")
     add_option(parser, "energy", choices=TENANTS)
     for name in OF_ENERGY:
         add_option(parser, name)
@@ -59,7 +63,9 @@ def _table(options: Namespace) -> None:
         _print_energy(options)
         return
     _refuse_without_energy(options)
-    if options.ranks:
+    if options.jobs or options.sort:
+        _print_jobs(options)
+    elif options.ranks:
         from polluxsim.look.rank_table import rank_table
 
         _refuse_beside_ranks(options)
@@ -84,6 +90,27 @@ def _table(options: Namespace) -> None:
         # The stored bounds are on the metrics of all jobs.
         if window is None:
             _print_bounds({name: [run] for name, run in runs.items()})
+
+
+def _print_jobs(options: Namespace) -> None:
+    """Print the jobs of each run, ranked by --sort.
+
+    Raise InvalidConfigError if an option has no effect on jobs, or the inputs are not a few folders of runs.
+    """
+    from polluxsim.common.errors import InvalidConfigError
+    from polluxsim.look.console import console
+    from polluxsim.look.job_table import job_table
+
+    if not options.jobs:
+        raise InvalidConfigError(f"--sort {options.sort} ranks jobs; give --jobs too")
+    for name in ("form", "metric", "baseline", "by", "ranks", "from", "to"):
+        if getattr(options, name):
+            option = options.form if name == "form" else name
+            raise InvalidConfigError(f"--jobs cannot be used with --{option}; leave one out")
+    if not _are_few_runs(options.runs):
+        raise InvalidConfigError("--jobs takes up to four folders of runs, but other inputs are given")
+    for run in _runs(options.runs).values():
+        console().print(job_table(run, options.sort or RANKED_BY[0]))
 
 
 def _print_bounds(runs: Mapping[str, Sequence[Run]], metrics: Sequence[str] = ()) -> None:

@@ -1,4 +1,9 @@
-"""The group `polluxsim twin`: questions about a running Slurm. It runs only queries of Slurm."""
+"""The group `polluxsim twin`: questions about a running Slurm. It runs only queries of Slurm.
+
+Each question goes the same way: `_situation` reads the state and what is assumed, a function of `studies.twin` answers,
+`twin_answers` makes a sheet of the answer, and `_answer` prints it. Imports are in the functions, so that `--help` is
+fast.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from polluxsim.policies.slurm.parameters import Parameters
     from polluxsim.studies.twin.asking import Situation
 
-NUM_FUTURES = 40
+NUM_FUTURES = 40  # `studies.twin.estimates.NUM_FUTURES`
 NUM_FIRST = 5  # futures of the first estimate
 LEAST_REMAINING = 5.0  # without a terminal, a shorter remaining time is not announced [s]
 STANDARD_INPUT = "-"
@@ -41,6 +46,7 @@ def add_twin_config(parser: ArgumentParser) -> None:
 
 
 def _config(options: Namespace) -> None:
+    """Write the configurations, and list what of the installation they do not have."""
     from polluxsim.studies.twin.configuring import write_configuration
 
     written = write_configuration(options.source, options.output, options.gres, options.accounts)
@@ -69,6 +75,7 @@ def add_twin_collect(parser: ArgumentParser) -> None:
 
 
 def _collect(options: Namespace) -> None:
+    """Save the state, or print the commands that do."""
     from polluxsim.logs.live.queries import QUERIES, collect, shell_lines
 
     folder = options.output or Path("state")
@@ -111,6 +118,7 @@ def add_twin_eta(parser: ArgumentParser) -> None:
 
 
 def _eta(options: Namespace) -> None:
+    """Answer when jobs start and end, or how far earlier answers were from the truth."""
     from polluxsim.cli.twin_answers import sheet_of_estimates
     from polluxsim.common.progress_line import progress_line
     from polluxsim.studies.twin.estimates import estimates
@@ -168,6 +176,7 @@ def _note_on_waits(mean_wait: float) -> str:
 
 
 def _calibrate(options: Namespace) -> None:
+    """Answer how far estimates from recorded states are from the true starts."""
     from polluxsim.cli.twin_answers import sheet_of_calibration
     from polluxsim.common.progress_line import progress_line
     from polluxsim.studies.twin.calibrating import calibrated
@@ -205,6 +214,7 @@ def add_twin_try(parser: ArgumentParser) -> None:
 
 
 def _try(options: Namespace) -> None:
+    """Answer when a job would start, and which other requests would start earliest."""
     from dataclasses import replace
     from math import ceil
 
@@ -243,6 +253,7 @@ def add_twin_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
+    """Answer what a change would do to each waiting job."""
     from polluxsim.cli.options import MoreNodes
     from polluxsim.cli.twin_answers import sheet_of_effects
     from polluxsim.common.progress_line import progress_line
@@ -261,6 +272,7 @@ def _whatif(options: Namespace) -> None:
     drain = [] if options.drain is None else expanded(options.drain)
     if drain is None:
         raise InvalidConfigError(f"--drain is {options.drain}, must be a list of nodes, like n3 or n[3-5]")
+    # --policy states the changed parameters here, and not those of the present.
     asked = _situation(options, uses_policy=False)
     parameters = None if options.policy is None else _parameters(options)
     changed = changed_world(asked.world, drain=drain, nodes=more, parameters=parameters)
@@ -276,10 +288,11 @@ def _whatif(options: Namespace) -> None:
 
 
 def _situation(options: Namespace, *, uses_policy: bool = True) -> Situation:
-    """Return the situation that the options state."""
+    """Return the situation that the options state. Without `uses_policy`, --policy is left out of it."""
     from polluxsim.look.live_page import check_page
     from polluxsim.studies.twin.asking import situation
 
+    # A page that cannot be written is an error before the futures, which take some time.
     if options.output is not None:
         check_page(options.output)
     policy = _policy_name(options) if uses_policy else _policy_of_folders(options)
@@ -293,7 +306,7 @@ def _situation(options: Namespace, *, uses_policy: bool = True) -> Situation:
 
 
 def _state(source: str | None) -> SlurmState:
-    """Return the state of a folder, of standard input, or of Slurm's queries without a source."""
+    """Return the state of a folder, of standard input for -, or of Slurm's queries without a source."""
     from polluxsim.logs.live.state import ask_state, read_line, read_state
 
     if source is None:
@@ -307,7 +320,7 @@ def _state(source: str | None) -> SlurmState:
 
 
 def _zone(name: str | None) -> tzinfo:
-    """Return the time zone of local times."""
+    """Return the time zone with a name; UTC without one. Raise an error for an unknown name."""
     from datetime import UTC
     from zoneinfo import ZoneInfo
 
@@ -334,7 +347,7 @@ def _policy_of_folders(options: Namespace) -> str | None:
 
 
 def _parameters(options: Namespace) -> Parameters | None:
-    """Return the parameters that the options state; None if they state none."""
+    """Return the parameters of --policy, or of the only policy of --config-dir; None without both."""
     from polluxsim.studies.twin.settings import given_policy, parameters_of
 
     name = _policy_name(options)
@@ -342,7 +355,7 @@ def _parameters(options: Namespace) -> Parameters | None:
 
 
 def _answer(sheet: Sheet, title: str, options: Namespace) -> None:
-    """Print an answer in its form, and write its page."""
+    """Print an answer in the form that the options state, and write its page if they name one."""
     from polluxsim.cli.twin_answers import as_csv, notes_of
     from polluxsim.look.live_page import check_page, write_page
     from polluxsim.look.sheets import print_sheet

@@ -1,4 +1,8 @@
-"""The answers of `polluxsim twin` in words, tables and plain values."""
+"""The answers of `polluxsim twin` in words, tables and plain values.
+
+Each function `sheet_of_…` makes the answer to one question, for all forms of output. Words and tables have dates, like
+squeue. Times in plain values are seconds from the time of the state, so that programs need not know the date.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ HEADS = [f"{level} %" for level in LEVELS]
 
 
 def sheet_of_estimates(asked: Situation, estimates: Sequence[Estimate]) -> Sheet:
-    """Return the estimates of jobs as an answer."""
+    """Return the estimates of jobs as an answer: the starts of those that wait, and the ends of all."""
     now = asked.world.state.now
     users = {job.name: job.user for job in asked.world.state.jobs}
     waiting = [estimate for estimate in estimates if estimate.waits]
@@ -66,6 +70,7 @@ def sheet_of_tries(asked: Situation, tried: Sequence[Tried]) -> Sheet:
     lines = [("request", "starts", "in", *HEADS)]
     rows = []
     for other in tried:
+        # A request that can never start has no line.
         if other.start is None:
             continue
         wish = other.wish
@@ -98,6 +103,7 @@ def sheet_of_effects(asked: Situation, effects: Sequence[Effect], change: str) -
         )  # fmt: skip
         row: dict[str, Any] = {"job": effect.name}
         row |= _times_as_data("start", effect.before, now) | _times_as_data("changed_start", effect.after, now)
+        # A difference of two times does not count from the time of the state.
         rows.append(row | _times_as_data("difference", effect.difference, 0))
     parts: list[str | Block] = [_title(asked), f"change: {change}"]
     parts.append(Block(lines, "starts of waiting jobs") if effects else "no job waits")
@@ -106,7 +112,7 @@ def sheet_of_effects(asked: Situation, effects: Sequence[Effect], change: str) -
 
 
 def sheet_of_calibration(result: Calibration, record: str) -> Sheet:
-    """Return the errors and the coverage of estimates as an answer."""
+    """Return the errors and the coverage of estimates as an answer. `record` is the name of the recorded run."""
     twin = result.errors(of_squeue=False)
     squeue = result.errors(of_squeue=True)
     parts: list[str | Block] = [
@@ -142,7 +148,10 @@ def _agreement(plans: Plans) -> str:
 
 
 def as_csv(sheet: Sheet) -> str:
-    """Return the rows of an answer as CSV, with times in seconds from the time of the state."""
+    """Return the rows of an answer as CSV. An answer without rows, on a calibration, is one row.
+
+    Times are in seconds from the time of the state, which the first column has.
+    """
     rows: Sequence[Mapping[str, Any]] = sheet.data.get("rows", [sheet.data])
     stream = StringIO()
     now = sheet.data.get("now")
@@ -156,7 +165,7 @@ def as_csv(sheet: Sheet) -> str:
 
 
 def notes_of(sheet: Sheet) -> list[str]:
-    """Return the sentences of an answer."""
+    """Return the sentences of an answer, without its tables."""
     return [part for part in sheet.parts if isinstance(part, str)]
 
 
@@ -170,6 +179,7 @@ def _title(asked: Situation) -> str:
 
 
 def _notes(asked: Situation) -> list[str]:
+    """Return the sentences on what is assumed, and on what is not modelled."""
     return [*asked.notes, NOT_MODELLED]
 
 
@@ -188,13 +198,14 @@ def _times_as_data(name: str, times: Times, now: float) -> dict[str, float]:
 
 
 def _cells(times: Times, now: int) -> tuple[str, ...]:
-    """Return the median of a time, how far it is ahead, and the intervals."""
+    """Return the median of a time, how far it is ahead, and the intervals. A time in the past is ahead by 0."""
     ahead = length(max(times.median - now, 0)) if isfinite(times.median) else ""
     return _at(times.median, now), ahead, *(_interval(*times.intervals[level], now) for level in LEVELS)
 
 
 def _interval(low: float, high: float, now: int) -> str:
-    """Return an interval in words."""
+    """Return an interval in words; a single time if both ends read alike."""
+    # Some futures end before the job starts.
     if not isfinite(high):
         return f"{_at(low, now)} or later"
     low_text, high_text = _at(low, now), _at(high, now)
@@ -202,11 +213,12 @@ def _interval(low: float, high: float, now: int) -> str:
 
 
 def _at(time: float, now: int) -> str:
-    """Return a time as clock time, with the date if it is on another day."""
+    """Return a time as clock time, with the date if it is on another day; "unknown" for ∞."""
     return short_date(_date(time), _date(now)) if isfinite(time) else "unknown"
 
 
 def _date(time: float) -> datetime:
+    """Return the date of a time, in UTC."""
     return datetime.fromtimestamp(time, UTC)
 
 

@@ -13,9 +13,9 @@ from polluxsim.records.storage import Run
 
 def add_why(parser: ArgumentParser) -> None:
     parser.description = (
-        "Explain why a job waited, started, moved or changed its number of GPUs. Without --at, the command explains "
-        "every change of the job. The explanation of your own policy is what the policy records, or what its "
-        "allocations show."
+        "Explain why a job waited, started, moved or changed its number of GPUs. Without --at, the command prints a "
+        "summary of its waits and changes, and explains every change. The explanation of your own policy is what the "
+        "policy records, or what its allocations show."
     )
     parser.epilog = "Example: polluxsim why RUN cifar10-97 --at 3h"
     add_run(parser)
@@ -29,6 +29,7 @@ def add_why(parser: ArgumentParser) -> None:
 def _why(options: Namespace) -> None:
     """Print the explanation of a job at one time, or of all its changes."""
     from polluxsim.look.console import console
+    from polluxsim.look.why.overview import overview
     from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.records.storage import read_reasons
 
@@ -40,6 +41,9 @@ def _why(options: Namespace) -> None:
     reasons = recorded_reasons or ()
     screen = console()
     if time is None:
+        summary = overview(run, reasons, job)
+        if summary:
+            screen.print(summary, markup=False)
         screen.print(story(run, reasons, job))
     else:
         # Names of jobs may contain brackets, which rich would read as markup.

@@ -40,7 +40,7 @@ class DrawnFailures:
         Shape of the Weibull distribution of the time from a repair to the next failure. With 1 the distribution is
         exponential. Below 1, failures are most likely just after a repair. All nodes are new at the first submission.
     repair_time
-        Mean time from a failure until the node is up again [s].
+        Mean time of a repair, which begins when a crew is free, by default at the failure [s].
     repair_spread
         Standard deviation of the logarithm of the repair time (log-normal). With 0, each repair takes the mean time.
     group_size

@@ -50,7 +50,7 @@ class EngineSettings:
         at every round with a decision) or `none`.
     horizon
         Latest end of the run, on the clock of the submissions [s]. Unfinished jobs are cut off. With None, the run ends
-        when all jobs are complete.
+        when all jobs have ended.
     checkpoints
         When jobs save their work. With None, jobs save their work only when the policy moves them.
     job_failures

@@ -14,7 +14,9 @@ from matplotlib.figure import Figure
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import POLICY_COLOURS
+from polluxsim.look.empty_states import empty_states
 from polluxsim.look.job_progress import progress_of
+from polluxsim.look.plot.cluster_views import queue
 from polluxsim.look.plot.distributions import cdf, fairness_cdf, fairness_of, jct_by_application, jct_cdf, spreads
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import COLUMNS, decision_times, scaling, summary
@@ -96,6 +98,44 @@ def test_jobs_cut_off_stay_in_the_denominator() -> None:
     ((x, share),) = lines(figure)
     assert x.tolist() == [30 / 3600] * 2
     assert share.tolist() == [0, 0.5]
+
+
+def test_a_distribution_needs_a_completed_job() -> None:
+    result = replace(by_hand(), job_records=(job("a", 0.0, None),))
+    with pytest.raises(InvalidInputError, match="no job completed, so there is no completion time"):
+        jct_cdf(grouped([run_of(result)]))
+
+
+def test_a_queue_without_waits_says_so() -> None:
+    waiting = by_hand()
+    record = AllocationRecord(0.0, "a", (0,), (4,), 100, 0)
+    at_once = replace(waiting, job_records=(job("a", 0.0, None),), allocation_records=(record,))
+    texts = [[text.get_text() for text in queue(grouped([run_of(run)])).axes[0].texts] for run in (waiting, at_once)]
+    assert "No job waited for a GPU." not in texts[0]
+    assert "No job waited for a GPU." in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("records", "sentences"),
+    [
+        ([job("a", 0.0, 900.0), job("b", 0.0, 900.0)], []),
+        ([job("a", 0.0, 900.0)], ["The run has one job, so means and percentiles are its own values."]),
+        (
+            [job("a", 0.0, None), job("b", 0.0, None)],
+            ["No job completed, so there is no distribution of completion times."],
+        ),
+        (
+            [job("a", 0.0, 900.0), job("b", 0.0, 900.0), job("c", 1e9, None)],
+            ["1 job was never submitted before the run ended."],
+        ),
+        ([job("a", 0.0, 900.0)._replace(run_time=900.0), job("b", 0.0, 900.0)._replace(run_time=900.0)],
+         ["No job waited for a GPU."]),
+    ],
+)  # fmt: skip
+def test_a_sentence_states_what_a_run_lacks(records: list[JobRecord], sentences: list[str]) -> None:
+    run = run_of(replace(by_hand(), job_records=tuple(records)))
+    assert empty_states([run], ["FIFO"]) == sentences
+    assert empty_states([run, run], ["FIFO", "EASY"])[: len(sentences)] == [f"FIFO: {text}" for text in sentences]
 
 
 def test_means_by_application_are_those_of_the_summary(runs: list[Run]) -> None:

@@ -22,7 +22,7 @@ from polluxsim.studies.paper.runs import Planned, RunPlace, planned
 OWNED = ["table1", "table2", "fig1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8a", "fig8b", "fig8c", "fidelity"]
 FIGURES = {*OWNED, "fig8a-comparison", "fidelity-comparison"} - {"fig6"}  # four jobs make no crowd
 RUNLESS = ("fig1", "fig2", "fig3")
-TINY = ("--jobs", "4", "--seeds", "1", "--workers", "1")
+TINY = ("--num-jobs", "4", "--seeds", "1", "--workers", "1")
 
 
 def reproduce(*arguments: str) -> int:
@@ -96,7 +96,7 @@ def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A difference without an interval is not narrow."""
-    common = ("--jobs", "2", "--workers", "1", "-o", str(tmp_path), "engine.restart_delay=20")
+    common = ("--num-jobs", "2", "--workers", "1", "-o", str(tmp_path), "engine.restart_delay=20")
     # fig1 is of profiles alone, so that no seed would ever give it an interval.
     assert reproduce("fidelity", "fig1", *common, "--seeds", "4", "--until", "1e9", "--most-seeds", "4") == 0
     assert "fidelity: with 4 seeds a difference still has no interval" in capsys.readouterr().out
@@ -168,7 +168,7 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
         (["fig1", "--profiles", "nowhere"], "nowhere"),
         (["fig8b", "--workloads", "nowhere"], "nowhere: has no folder workloads/"),
         (["fig8b", "--seeds", "0"], "--seeds is 0"),
-        (["fig8b", "--jobs", "0"], "--jobs is 0"),
+        (["fig8b", "--num-jobs", "0"], "--num-jobs is 0"),
         (["fig8b", "--until", "0"], "--until is 0"),
         (["fig8b", "--workers", "0"], "--workers is 0, must be a whole number"),
         (["fig8b", "--workers", "-1"], "--workers is -1, must be a whole number"),

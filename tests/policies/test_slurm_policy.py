@@ -11,10 +11,10 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.use_limits import use_limits
 from polluxsim.policies.slurm.policy import Slurm
 from polluxsim.policies.slurm.reason_kinds import (
-    ASSOCIATION_LIMIT,
     BEGIN_TIME,
     CANCELLED,
     PREEMPTED,
@@ -438,8 +438,13 @@ class TestLimits:
         result = simulated(jobs, policy, 2)
         found = {row.job: (row.start_time or 0.0) - ZERO for row in result.job_records}
         assert found == {"a": 0.0, "b": 100.0, "c": 3.0, "d": 103.0}
-        kinds = {record.kind for record in result.reason_records if record.job == "b"}
-        assert ASSOCIATION_LIMIT.name in kinds
+        texts = {sentence(record, result.reason_texts) for record in result.reason_records if record.job in "bd"}
+        said = {text.removesuffix(" The job delays no other job.") for text in texts}
+        assert {
+            "The limit GrpTRES of gpu stops the job: account lab has 4 of at most 4 GPUs, and this job needs 4.",
+            "The limit MaxJobsPU stops the job: user eve in QOS q has 1 of at most 1 running jobs, "
+            "and this job needs 1.",
+        } <= said
 
     def test_with_assoc_limit_stop_it_does(self) -> None:
         jobs = [

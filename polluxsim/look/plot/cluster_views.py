@@ -56,6 +56,7 @@ def queue(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
     """
     figure, axes = new_panel(width)
     lines = {}
+    has_waits = False
     results = results_of(groups)
     for group, look in zip(groups, looks_of(groups), strict=True):
         end = max(run.result.end_time for run in group.runs)
@@ -64,8 +65,12 @@ def queue(groups: Sequence[RunGroup], bin_width: float = BIN, width: float = ONE
         rows = np.array([waiting_jobs(run.result).means(edges) for run in group.runs])
         line = draw_mean(axes, edges, rows, look)
         lines[line] = group.label
+        has_waits = has_waits or bool(rows.any())
     axes.set_ylabel("jobs without a GPU")
     axes.set_ylim(bottom=0)
+    if not has_waits:
+        axes.set_ylim(top=1)
+        axes.text(0.5, 0.5, "No job waited for a GPU.", transform=axes.transAxes, ha="center", va="center")
     time_axis(axes, results)
     mark_forks(axes, groups)
     name_lines(axes, lines)

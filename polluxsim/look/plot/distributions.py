@@ -49,11 +49,18 @@ def jct_cdf(groups: Sequence[RunGroup], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
     Jobs that were cut off count in the total, so the line of their run ends below 1. A line pools the
-    jobs of all runs of a group, and a band shows the single runs.
+    jobs of all runs of a group, and a band shows the single runs. Raise InvalidInputError if no job of any run is
+    complete.
     """
     samples = []
     for group in groups:
         samples.append([completion_hours(run.result) for run in group.runs])
+    if not any(len(hours) for runs in samples for hours, _ in runs):
+        name = groups[0].runs[0].name
+        raise InvalidInputError(
+            f"{name}: no job completed, so there is no completion time to draw; give a run that lasts longer, or draw "
+            "'polluxsim plot gpu-map' or 'polluxsim plot queue'"
+        )
     return _drawn(groups, samples, "job completion time [h]", width)
 
 

@@ -19,6 +19,7 @@ from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
 from polluxsim.look.best_possible import bound_sentences, stored_bounds
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
+from polluxsim.look.empty_states import empty_states
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.regret import HINDSIGHT, costliest_rounds, on_chance, summary_of
@@ -133,6 +134,7 @@ def report(subjects: Sequence[ReportSubject], window: SubmissionWindow | None = 
         title=_title(runs),
         what=_what(runs, report_runs),
         window=notes_on_window,
+        empty=empty_states(runs, [report_run.label for report_run in report_runs]),
         forks=forks,
         bounds=bounds,
         regrets=regrets,

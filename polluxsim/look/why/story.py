@@ -26,6 +26,8 @@ from polluxsim.records.results import JobRecord, ReasonRecord, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.series import Stretch, lifetime, shares_of
 
+UNKNOWN = "–"  # in place of the reason for a stage without one
+
 MOST_NAMES = 4  # largest number of jobs that a sentence names
 
 _NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
@@ -278,7 +280,7 @@ def describe_event(stage: Stage, paused: str = "paused, had") -> str:
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
     """Return the reasons within a stage, each time that the kind of the reason changes, and the last one of a wait."""
     if not reasons:
-        return _before_first_round(run, stage)
+        return before_first_round(run, stage)
     texts = run.result.reason_texts
     lines = [sentence(reasons[0], texts)]
     # A policy can record a reason in every round. While its kind stays the same, only its numbers differ.
@@ -296,7 +298,7 @@ def _start(run: Run, stage: Stage) -> str:
     return f"{clock(stage.start)}\n{run.origin.text(stage.start)}"
 
 
-def _before_first_round(run: Run, stage: Stage) -> str:
+def before_first_round(run: Run, stage: Stage) -> str:
     """Return why a stage has no reason: it was a wait that ended before the next round; otherwise a dash."""
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
@@ -304,7 +306,7 @@ def _before_first_round(run: Run, stage: Stage) -> str:
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
         event = "It lost them" if stage.failed else "Submitted"
         return f"{event} between two rounds: the next one was at {run.clock(rounds[first])}."
-    return "–"
+    return UNKNOWN
 
 
 def _absence(run: Run, job: JobRecord, time: float) -> str | None:

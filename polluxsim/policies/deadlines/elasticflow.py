@@ -48,8 +48,9 @@ class TurnOfJob(NamedTuple):
 class ElasticEdf(Policy):
     """Give each job, by deadline, the most GPUs that it can use and that are left, a power of two.
 
-    The policy ignores whether more GPUs make a job faster, as the published baseline does. Jobs without a deadline come
-    last. GPUs change only at arrivals and ends.
+    A job that can use no power of two gets its largest number. The policy ignores whether more GPUs make a job faster,
+    as the published baseline does. Jobs without a deadline come last. GPUs change only at arrivals and ends, at changes
+    of nodes, and when an agent learns.
 
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
     """
@@ -107,10 +108,10 @@ class ElasticFlow(Policy):
     """Admit jobs whose deadlines can be met, give each the fewest GPUs that meet it, and spread the other GPUs.
 
     A new job is admitted if a plan meets its deadline and those of all admitted jobs, restarts included. Otherwise it
-    is rejected. Jobs without a deadline are always admitted, and get the GPUs that the plans leave. Arrivals and
-    completions lead to new plans, by powers of two and true speeds. If the new plans miss a deadline, the old plans go
-    on that meet theirs. A job that was slower than planned, and would be late, gets a new deadline: the earliest end
-    that the plans of the other jobs leave.
+    is rejected. Jobs without a deadline are always admitted, and get the GPUs that the plans leave. Arrivals,
+    completions, and changes of nodes or limits lead to new plans, by powers of two and true speeds. If the new plans
+    miss a deadline, the old plans go on that meet theirs. A job that was slower than planned, and would be late, gets a
+    new deadline: the earliest end that the plans of the other jobs leave.
 
     Jobs are placed by `buddies`. A job moves to make room only if its plan meets its deadline with one more restart.
 
@@ -199,7 +200,7 @@ class ElasticFlow(Policy):
         If a job would be slower on the nodes that are left than its plan assumes, its plan changes. A new job that
         would be late is added to the rejected jobs.
         """
-        fixed = {job.job_id for job in view.jobs if not self._gains_by_move(view, job)}
+        fixed = {job.job_id for job in view.jobs if not self._may_move(view, job)}
         avoided: dict[JobId, set[int]] = {}
         # Each turn fixes a further job, rejects one, or excludes a number of GPUs of one, so the loop ends.
         while True:
@@ -302,7 +303,7 @@ class ElasticFlow(Policy):
         return too_late
 
     def _plan_beyond(self, view: ClusterView) -> None:
-        """Plan anew if a job runs beyond the end of its plan and all jobs can still meet their deadlines.
+        """Plan anew, because a job runs beyond the end of its plan; keep the plans if a deadline would be missed.
 
         The job keeps GPUs that the plans of other jobs need.
         """
@@ -347,7 +348,7 @@ class ElasticFlow(Policy):
         return [with_deadlines, *single_groups] if with_deadlines else single_groups
 
     def _of_admitted(self, view: ClusterView, demands: dict[JobId, Demand]) -> Schedule:
-        """Return plans that meet all deadlines, new or old ones. A job that cannot meet its deadline gets a new one."""
+        """Return plans that meet all deadlines, new or old ones. A job that must be late gets another in `demands`."""
         schedule = Schedule.of(view, demands)
         if schedule is not None:
             return schedule
@@ -422,8 +423,8 @@ class ElasticFlow(Policy):
         deadline = self._late.get(job.job_id, due(job))
         return Demand(times, deadline, present_gpus, pending, delay)
 
-    def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:
-        """Return whether a job on its present GPUs is so slow that fewer nodes are worth a restart."""
+    def _may_move(self, view: ClusterView, job: JobView) -> bool:
+        """Return whether a job may move: it is on the fewest nodes, or so slow that they are worth a restart."""
         present_gpus = num_replicas(job.placement)
         if len(job.placement) <= len(packed(present_gpus, view.node_size)):
             return True

@@ -11,9 +11,9 @@ from polluxsim.policies.tools.reason_kinds import ELASTIC_UNITS, PLACE, needs_a_
 
 
 def has_no_more_in_its_pool(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
-    """Return whether a power of two does not fit, or, on several types, the request exceeds the idle GPUs of each type.
+    """Return whether the idle GPUs of each of its types are too few for the job: for a power of two, or its request.
 
-    A job of a pool moves to another type only if its request fits there.
+    The request counts on several types: a job moves to another type only if its request fits there.
     """
     has_pools = len(job.speeds) > 1
     fits_no_pool = all(job.num_replicas > seen.free[gpu_type] for gpu_type in job.speeds)

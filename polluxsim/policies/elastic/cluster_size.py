@@ -284,7 +284,7 @@ class GoodputUse(Scale):
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
-    """Yield the speedup that each further GPU adds, interpolated between powers of two and the largest number."""
+    """Yield the speedup that each GPU adds, interpolated between powers of two; 1 each if the goodput is unknown."""
     model = job.goodput
     if model is None:
         yield from [1.0] * job.num_replicas

@@ -113,6 +113,7 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
                 continue
             residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
             error = _dot(residuals, residuals)
+            # A larger set must be better by more than rounding, so that the choice is the same everywhere.
             if error < smallest_error - ENOUGH:
                 smallest_error = error
                 best = [0.0] * width
@@ -147,7 +148,7 @@ def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[fl
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the inner product, rounded once."""
+    """Return the inner product. Its sum is rounded once."""
     return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
@@ -217,13 +218,14 @@ def report_of(job: JobView) -> Report:
 def epochs_left(report: Report, assumed: float) -> float:
     """Return the remaining epochs of a job, estimated from its losses; at least the rest of the present epoch.
 
-    A job with too few losses is assumed to need `assumed` epochs in total.
+    A job with too few losses, or with losses that never become flat, is assumed to need `assumed` epochs in total.
     """
     total = inf
     if len(report.losses) >= LEAST_POINTS:
         total = hyperbola(report.losses).flat_after(report.last_drop)
     if total == inf:  # too few losses, or losses that never become flat
         total = assumed
+    # A job ends at the end of an epoch, whatever the curve predicts.
     next_epoch = whole_number(report.epochs) + 1
     return max(total - report.epochs, next_epoch - report.epochs)
 

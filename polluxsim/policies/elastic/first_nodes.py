@@ -90,6 +90,7 @@ class FirstNodes(Partition):
         for job_id, job in self._jobs.items():
             if job.must_move and job_id not in placed:
                 allocation[job_id] = ()
+        # The usual case: no job has to leave.
         if len(allocation) == len(decision.allocation):
             return decision
         return replace(decision, allocation=allocation)

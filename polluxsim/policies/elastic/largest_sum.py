@@ -46,6 +46,7 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
             value = sort_key(exact, now=1.0)  # multiples of one unit: their sums are exact, and so are ties
             with_these = np.full(num_gpus + 1, -np.inf)
             with_these[gpus:] = best_sums[: max(num_gpus + 1 - gpus, 0)] + value
+            # At a tie, the smaller number of GPUs stays, which came first.
             is_better = with_these > sums
             sums[is_better] = with_these[is_better]
             chosen[is_better] = gpus
@@ -53,6 +54,7 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
         choices.append(chosen)
     # The choices are read backwards, from the number of GPUs with the largest sum.
     counts = []
+    # The first maximum is the one with the fewest GPUs, so GPUs without effect stay free.
     gpus_left = int(best_sums.argmax())
     for chosen in reversed(choices):
         gpus = int(chosen[gpus_left])

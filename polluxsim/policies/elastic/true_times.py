@@ -63,6 +63,7 @@ class Proportional(Policy):
         counts = {job.job_id: 0 for job in jobs}
         left_at_end: dict[JobId, int] = {}  # GPUs that were left for each job that did not get its next number
         gpus_left = view.num_gpus
+        # At equal parts, the job with the lower index comes first: the one that was submitted first.
         # Pairs (part of its request that a job has, index of the job). A sorted list is a heap.
         queue = [(0.0, index) for index, numbers in enumerate(choices) if numbers]
         while queue:
@@ -278,11 +279,12 @@ def goes_first(one: Bid, other: Bid) -> bool:
     """Return whether the first job, not the other job, should get the next GPU.
 
     Let a be the job that ends sooner, b the other job, p their speeds now, and p′ their speeds with the GPU. Job b gets
-    the GPU if (p′_b − p_b) / p′_b > (p′_a − p_a) / p_a. This rule minimises the mean completion time of the two jobs if
-    b gets the GPU at the latest when a has ended.
+    the GPU if (p′_b − p_b) / p′_b > (p′_a − p_a) / p_a, and not while a has no GPU (p_a = 0). This rule minimises the
+    mean completion time of the two jobs if b gets the GPU at the latest when a has ended.
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
     """
+    # Equal times but for rounding count as equal: the first job then goes first.
     one_is_shorter = sort_key(one.time_left) <= sort_key(other.time_left)
     a, b = (one, other) if one_is_shorter else (other, one)
     if a.speed <= 0:
@@ -297,7 +299,8 @@ def goes_first(one: Bid, other: Bid) -> bool:
 class Afs(AtEvents):
     """Give GPUs one by one to the job that wins against all other jobs, by true speeds and remaining work.
 
-    GPUs change only at arrivals and ends; the policy does not consider future arrivals.
+    GPUs change at arrivals, ends and changes of nodes, and when an agent allows its job another number. The policy does
+    not consider future arrivals.
 
     Source: AFS-L in Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21).
     """
@@ -370,6 +373,7 @@ def _deal_by_bids(bids: list[Bid], gpus_left: int) -> list[WonTurn]:
         for bid in contenders[1:]:
             if goes_first(bid, best):
                 best = bid
+        # The best contender gains nothing, so it would block the others for ever.
         if best.next_speed <= best.speed:
             bids.remove(best)
             continue
@@ -386,8 +390,8 @@ class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission while each gets its fewest GPUs, and share the GPUs for the largest speedup.
 
     No job overtakes: the first job that does not fit blocks later jobs. A job that cannot run on the GPUs that
-    are up is skipped. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change only at arrivals
-    and completions.
+    are up is skipped. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change at arrivals,
+    ends and changes of nodes, and when an agent allows its job another number.
 
     Source: JSA in Saxena et al., "Effective Elastic Scaling of Deep Learning Workloads" (MASCOTS '20), at the batch
     sizes of the users.
@@ -407,6 +411,7 @@ class EffectiveScaling(AtEvents):
             if not times:
                 continue
             fewest = min(times)
+            # A job that is too large for all GPUs blocks no other one.
             if gpus_left < fewest <= view.num_gpus:
                 head = Head(job.job_id, fewest, gpus_left)
                 break

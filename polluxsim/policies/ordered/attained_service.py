@@ -3,8 +3,8 @@
 Attained service is the GPU time that a job has had. A scheduler that does not know durations gives GPUs first to the
 jobs with the least of it, because most jobs are short. Sources: Gu et al., "Tiresias" (NSDI '19); Gittins (1979).
 
-Invariants: whole jobs get the GPUs that they request, or none; the order changes only when a running job completes a
-quantum or reaches a threshold, so that the policies need not decide at each round.
+Invariants: whole jobs get the GPUs that they request, or none; the order changes only at events, and when a running job
+completes a quantum or reaches a threshold, so that the policies need not decide at each round.
 
 The trap: attained service is a sum of rounded times. A job that reaches a limit exactly may be a rounding error below
 it, so `quanta` and `view.reaches` allow for this error.
@@ -69,7 +69,7 @@ def quanta(view: ClusterView, job: JobView, quantum: float) -> int:
 
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
-    """Return a time before which no running job can complete its quantum [s]."""
+    """Return a time before which no job can complete its quantum, also if it starts now [s]; ∞ without jobs."""
     least_time_left = inf
     for job in view.jobs:
         end_of_quantum = (quanta(view, job, quantum) + 1) * quantum
@@ -103,8 +103,8 @@ def gittins_index(services: np.ndarray, attained: float) -> float:
 class Gittins(Policy):
     """Gang-schedule whole jobs by the Gittins index of their attained service, preemptively.
 
-    The distribution is the GPU time of the jobs that have ended in this run. Before the first end, jobs run in order of
-    submission.
+    The distribution is the GPU time of the jobs that have ended in this run after they had GPUs. Before the first end,
+    jobs run in order of submission.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ class TiresiasL(Policy):
                 by_job.pop(job_id, None)
 
     def _demote(self, view: ClusterView, job: JobView) -> None:
-        """Move a job at the limit of its queue to the end of a later queue."""
+        """Move a job to the end of a later queue if it has reached the limit of its queue."""
         queue = self._queue_at(view, job)
         if queue > self._queue_of[job.job_id]:
             # Deleted first, so that the job comes last.
@@ -319,7 +319,7 @@ class TiresiasL(Policy):
         return queue
 
     def _time_left(self, job: JobView) -> float:
-        """Return the time that a job can run until it is demoted [s]."""
+        """Return the time that a job can run until it is demoted [s]; ∞ in the last queue."""
         limit = self._limits[self._queue_of[job.job_id]]
         return (limit - job.attained_service) / job.num_replicas
 

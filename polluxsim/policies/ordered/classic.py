@@ -192,7 +192,7 @@ class QuasiShortestService(Policy):
             self._means[group] = mean_before + self.forgetting * (time - mean_before)
 
     def _expected(self, job: JobView) -> float:
-        """Return the expected run time of a job [s]; 0 if no job has ended yet."""
+        """Return the expected run time of a job [s]; 0 if no job with GPUs has ended yet."""
         for group in _groups_of(job):
             if group in self._means:
                 return self._means[group]

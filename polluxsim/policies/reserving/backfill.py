@@ -38,7 +38,9 @@ from polluxsim.policies.tools.waiting_table import Fitting, Mask, WaitingTable
 
 
 def earliest_start(shape: Shape, free: FreeGpus, releases: Iterable[tuple[float, Placement]]) -> tuple[float, FreeGpus]:
-    """Return when a job fits by the planned releases [s], and the GPUs that are free then; ∞ if it never fits.
+    """Return when a job fits by the planned releases [s], and the GPUs that are free then.
+
+    The time is ∞ if the job never fits, and −∞ if it fits before the first release.
 
     >>> releases = [(60.0, ((0, 2),)), (120.0, ((0, 2),)), (120.0, ((0, 3),))]
     >>> time, free = earliest_start(Shape(4), FreeGpus([1]), releases)
@@ -76,7 +78,7 @@ class BackfillPass:
     limits: Limits
     starts: list[Start] = field(default_factory=list)  # in order
     head: int | None = None  # row of the job with the reservation; None if all jobs fit
-    reserved_time: float = inf  # latest start of the head [s]; ∞ without a head
+    reserved_time: float = inf  # latest start of the head [s]; ∞ without a head, or if it never fits
     room: FreeGpus = field(init=False)  # GPUs that are free after the starts so far
     fitting: Fitting = field(init=False)
     open_rows: OpenRows = field(init=False)
@@ -100,6 +102,7 @@ class BackfillPass:
 
     def run(self) -> None:
         """Choose the jobs that start, and plan the releases of their GPUs."""
+        # Without a free GPU no job can start, so the pass ends, even before it has a head.
         behind = self.table.waits.copy()  # jobs that the pass has not reached
         while self.room.total > 0 and self.head is None:
             row = next(self.order.rows(self.open_rows.among(behind)), None)
@@ -127,10 +130,12 @@ class BackfillPass:
         fits = self.fitting.rows(self.room)
         fits_beside_head = self.fitting.rows(self._spare_now)
         candidates = behind & ((fits & may_end_in_time) | fits_beside_head)
+        # Each start changes what is free, so only the first candidate that starts counts.
         for row in self.order.rows(self.open_rows.among(candidates)):
             if np.isnan(limit[row]):
                 limit[row] = self.limits.limit(self.view, table.job(row))
             if has_come(now + float(limit[row]), self.reserved_time):
+                # It may also use GPUs that the head needs: it ends before.
                 self._start(row, self.room)
             elif fits_beside_head[row]:
                 placement = self._start(row, self._spare_now)
@@ -165,6 +170,7 @@ class BackfillPass:
         """Make a job the head, and reserve GPUs for it."""
         self.head = row
         shape = self.fitting.shape_of(row)
+        # The jobs that start now release their GPUs too, as `_start` has planned.
         releases = self.limits.releases(self.view)
         if self._plans_with_one_node:
             releases = ((time, ((0, num_replicas(placement)),)) for time, placement in releases)
@@ -180,7 +186,7 @@ class BackfillPass:
     def reasons(self, describe: Describe, asked: Collection[JobId]) -> dict[JobId, Reason]:
         """Return the reasons for the jobs in `asked`.
 
-        Those of jobs behind the head name the head, but for jobs that a limit stops.
+        Those of jobs behind the head name the head if the jobs fit.
         """
         reasons: dict[JobId, Reason] = {}
         waiting: list[int] = []

@@ -4,7 +4,7 @@ The policy decides when each job starts as soon as the job arrives. At a decisio
 begin now. `Reservations` contains the reservations, and the GPUs that are free beside them.
 
 Invariants: reservations never need more GPUs than are free at their times. A reservation moves to a later time only if
-a job exceeds its limit or is evicted.
+a job exceeds its limit or is evicted, if nodes go down, or by a fork.
 
 Trap: `Reservations.free` has only what is free *beside* reservations. A job whose reservation begins must therefore not
 be taken from it once more.
@@ -63,7 +63,8 @@ class Reservations:
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
         """Reserve GPUs for a length of time [s] at the earliest time that delays no other reservation.
 
-        `order` is the position of the job in the order of submission, by default after all jobs with reservations.
+        The time is ∞ if the job never fits. `order` is the position of the job in the order of submission, by default
+        after all jobs with reservations.
         """
         start, placement = self._reserved(view, job, length)
         self._num_made += 1  # larger than the position of each earlier job
@@ -120,6 +121,7 @@ class Reservations:
                 reservations.stopped[job.job_id] = stop
                 continue
             reservations.add(view, job, limits.limit(view, job), order)
+            # Later reservations may begin after jobs have ended, so they do not count yet.
             if has_come(reservations.of[job.job_id].start, view.time):
                 at_limits.add([job])
         return reservations
@@ -143,8 +145,8 @@ class Reservations:
 class Conservative(Backfill):
     """Reserve GPUs for each job when it is submitted, at the earliest time that delays no earlier reservation.
 
-    If a job ends early, exceeds its limit or is evicted, all reservations are made again, in the order of their times.
-    Then reservations only move to earlier times, unless a job exceeds its limit or is evicted. Limits are as in `Easy`.
+    If a job ends early, exceeds its limit or is evicted, or if nodes change, all reservations are made again, in the
+    order of their times. After an early end, they only move to earlier times. Limits are as in `Easy`.
 
     Parameters
     ----------
@@ -200,6 +202,7 @@ class Conservative(Backfill):
         previous = self._reserved
         limits = self._limits
         has_other_nodes_or_jobs = bool(changes.nodes or changes.evicted or changes.altered)
+        # Before `take_note`, which forgets the plans of jobs that have ended.
         is_as_planned = limits.all_ends_were_on_time(view) and not has_other_nodes_or_jobs
         limits.take_note(view)
         # Nodes may be too full for a job, and running jobs hold more GPUs than they request if an elastic policy ran
@@ -243,7 +246,7 @@ def _reasons(
     limits: Limits,
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Return the reasons for the jobs in `asked`. That of a waiting job names a job that makes room for it."""
+    """Return the reasons for the jobs in `asked`. That of a waiting job names a job that makes room for it, if any."""
     if reservations is None:  # no job waits, so a job either starts now or runs on
         reservations = Reservations(Timetable(view.time, 0))
     reserved = reservations.of

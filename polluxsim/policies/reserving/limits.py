@@ -54,7 +54,8 @@ class Limits:
     def start(self, view: ClusterView, job: JobView, placement: Placement) -> None:
         """Plan the release of the GPUs that a job has, or is about to get."""
         time_left = self.limit(view, job)
-        if job.placement and job.time_limit:  # its limit also counts the time for which it has had GPUs
+        # A limit of the user also counts the time for which the job has had GPUs. An estimate is of the time left.
+        if job.placement and job.time_limit:
             time_left = max(time_left - job.attained_service / job.num_replicas, 0.0)
         release = Release(view.round_at(view.time + time_left), job.job_id, placement)
         self._by_job[job.job_id] = release
@@ -72,13 +73,14 @@ class Limits:
             release = self._by_job.pop(job_id, None)
             if release is not None:
                 del self._releases[bisect_left(self._releases, release)]
+        # Jobs that arrive with GPUs were placed by another policy before a fork.
         unplanned = view.running if changes.altered else changes.arrived
         for job in unplanned:
             if job.placement and job.job_id not in self._by_job:
                 self.start(view, job, job.placement)
 
     def all_ends_were_on_time(self, view: ClusterView) -> bool:
-        """Return whether all ended jobs ended at their planned times, and no running job exceeds its limit.
+        """Return whether all ended jobs had GPUs and ended no earlier than planned, and no job exceeds its limit.
 
         Call this method before `take_note` removes the ended jobs.
         """

@@ -151,13 +151,17 @@ class Multifactor(Policy):
         return self._tables[name]
 
     def _fair_share(self, view: ClusterView, present: Iterable[str]) -> Floats:
-        """Return the fair-share factor of each user, shape (users,); `present` users have jobs now."""
+        """Return the fair-share factor of each user, shape (users,); `present` users have jobs now.
+
+        In the classic formula, users without jobs have no factor, and the array has 0 for them.
+        """
         counted_users = self._users if self.fair_tree else present
         usage = {user: self._usage.balance(user, view.time) for user in counted_users}
         if self.fair_tree:
             by_user = fair_tree(usage, self.shares)
         else:
             by_user = classic_fair_share(usage, self.shares)
+        # An array by index, because the tables of jobs have the index of each user.
         factors = np.zeros(len(self._users))
         for user, factor in by_user.items():
             factors[self._users[user]] = factor

@@ -1,6 +1,6 @@
 """The free GPUs of each node from now on, according to known releases and reservations.
 
-It is the counterpart of `polluxsim.policies.tools.free_gpus.Timetable` for jobs whose GPUs must be on certain numbers
+It is the counterpart of `polluxsim.policies.tools.timetable.Timetable` for jobs whose GPUs must be on certain numbers
 of nodes: then the number of all free GPUs does not tell whether a job fits.
 """
 
@@ -105,11 +105,12 @@ class NodeTimetable:
         return fits
 
     def _step(self, time: float) -> int:
-        """Return the index of the step that begins at a time, and insert it if there is none."""
+        """Return the index of the step that begins at a time, and insert it if there is none; for ∞, the end."""
         index = int(self._times.searchsorted(time))
         end = self._num_steps
         if time == inf or self._times[index] == time:
             return min(index, end)
+        # The last entry must stay ∞, and the arrays double, so that many insertions cost little each.
         if end + 1 == len(self._times):
             self._times = np.append(self._times, np.full(end, inf))
             self._free = np.append(self._free, np.zeros((end, self._free.shape[1]), dtype=np.int64), axis=0)

@@ -16,6 +16,7 @@ from polluxsim.common.values import NonNegativeInt, PositiveInt, check
 TRES = ("gpu", "cpu", "mem", "node")
 """Resources that a limit counts: GPUs, CPUs, memory [MB] and nodes."""
 
+# Grp limits all jobs together, and Max each job or user; PU stands for "per user", PA for "per account".
 OF_TRES = ("GrpTRES", "MaxTRES", "MaxTRESPU", "MaxTRESPA")
 OF_JOBS = ("GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA")
 LIMITS_OF_ACCOUNT = ("GrpTRES", "GrpJobs", "MaxTRES", "MaxJobs")
@@ -40,12 +41,13 @@ class Qos(NamedTuple):
 
 
 class Accounts:
-    """The tree of accounts."""
+    """The tree of accounts. It has no loops, because `read_accounts` refuses them."""
 
     def __init__(self, by_name: Mapping[str, Account]) -> None:
         self.by_name = by_name
         self._account_of: dict[str, str] = {}
         for name, account in by_name.items():
+            # Each job needs one account, so a user of several accounts uses the first one.
             for user in account.users:
                 self._account_of.setdefault(user, name)
 
@@ -76,29 +78,37 @@ def read_accounts(setting: Mapping[str, Any]) -> Accounts:
     """
     by_name = {}
     for name, entry in setting.items():
-        words = f"policy.accounts.{name}"
-        _check_keys(words, entry, ("parent", "fairshare", "users", *LIMITS_OF_ACCOUNT))
-        users = entry.get("users", {})
-        if not isinstance(users, Mapping):
-            raise invalid_setting(f"{words}.users", users, "shares by user, like {ada: 1}")
-        for user, shares in users.items():
-            check(f"{words}.users.{user}", shares, NonNegativeInt)
-        shares = entry.get("fairshare", 1)
-        check(f"{words}.fairshare", shares, NonNegativeInt)
-        parent = entry.get("parent") or ""
-        by_name[str(name)] = Account(str(parent), shares, dict(users), _limits(words, entry, LIMITS_OF_ACCOUNT))
+        by_name[str(name)] = _account(f"policy.accounts.{name}", entry)
+    # A parent may come after its children, so parents are checked when all accounts are read.
     for name, account in by_name.items():
         if account.parent and account.parent not in by_name:
-            known = allowed_among(account.parent, list(by_name))
-            raise InvalidConfigError(f"policy.accounts.{name}.parent is {account.parent!r}, {known}")
+            allowed = allowed_among(account.parent, list(by_name))
+            raise InvalidConfigError(f"policy.accounts.{name}.parent is {account.parent!r}, {allowed}")
     accounts = Accounts(by_name)
     for name in by_name:
         _check_above(name, by_name)
     return accounts
 
 
+def _account(setting_path: str, entry: Any) -> Account:
+    """Return an account that a user writes. Raise InvalidConfigError if a key is unknown, or a value invalid."""
+    _check_keys(setting_path, entry, ("parent", "fairshare", "users", *LIMITS_OF_ACCOUNT))
+    users = entry.get("users", {})
+    if not isinstance(users, Mapping):
+        raise invalid_setting(f"{setting_path}.users", users, "shares by user, like {ada: 1}")
+    for user, shares in users.items():
+        check(f"{setting_path}.users.{user}", shares, NonNegativeInt)
+    shares = entry.get("fairshare", 1)
+    check(f"{setting_path}.fairshare", shares, NonNegativeInt)
+    parent = entry.get("parent") or ""
+    return Account(str(parent), shares, dict(users), _limits(setting_path, entry, LIMITS_OF_ACCOUNT))
+
+
 def _check_above(name: str, by_name: Mapping[str, Account]) -> None:
-    """Raise InvalidConfigError if an account is above itself."""
+    """Raise InvalidConfigError if an account is above itself.
+
+    The climb ends after as many steps as there are accounts, also in a loop that does not have this account.
+    """
     above = by_name[name].parent
     for _ in by_name:
         if above == name:
@@ -113,45 +123,47 @@ def read_qos(setting: Mapping[str, Any]) -> dict[str, Qos]:
     """
     qualities = {}
     for name, entry in setting.items():
-        words = f"policy.qos.{name}"
-        _check_keys(words, entry, ("Priority", "Preempt", *LIMITS_OF_QOS))
+        setting_path = f"policy.qos.{name}"
+        _check_keys(setting_path, entry, ("Priority", "Preempt", *LIMITS_OF_QOS))
         priority = entry.get("Priority", 0)
-        check(f"{words}.Priority", priority, NonNegativeInt)
+        check(f"{setting_path}.Priority", priority, NonNegativeInt)
         preempts = entry.get("Preempt", ())
         if isinstance(preempts, str) or not isinstance(preempts, Sequence):
-            raise invalid_setting(f"{words}.Preempt", preempts, "names of QOS, like [normal]")
+            raise invalid_setting(f"{setting_path}.Preempt", preempts, "names of QOS, like [normal]")
         for other in preempts:
             if other not in setting:
-                raise InvalidConfigError(f"{words}.Preempt names {other!r}, {allowed_among(other, list(setting))}")
-        qualities[str(name)] = Qos(priority, frozenset(preempts), _limits(words, entry, LIMITS_OF_QOS))
+                raise InvalidConfigError(
+                    f"{setting_path}.Preempt names {other!r}, {allowed_among(other, list(setting))}"
+                )
+        qualities[str(name)] = Qos(priority, frozenset(preempts), _limits(setting_path, entry, LIMITS_OF_QOS))
     return qualities
 
 
-def _check_keys(words: str, entry: object, keys: Sequence[str]) -> None:
+def _check_keys(setting_path: str, entry: object, keys: Sequence[str]) -> None:
     """Raise InvalidConfigError if an entry is no mapping of these keys."""
     if not isinstance(entry, Mapping):
-        raise InvalidConfigError(f"{words} is {short(entry)}, must be a mapping, like {{GrpTRES: {{gpu: 8}}}}")
+        raise InvalidConfigError(f"{setting_path} is {short(entry)}, must be a mapping, like {{GrpTRES: {{gpu: 8}}}}")
     for key in entry:
         if key not in keys:
-            raise InvalidConfigError(f"{words} has the key {str(key)!r}, {allowed_among(str(key), keys)}")
+            raise InvalidConfigError(f"{setting_path} has the key {str(key)!r}, {allowed_among(str(key), keys)}")
 
 
-def _limits(words: str, entry: Mapping[str, Any], names: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Return the limits of an entry by name and resource."""
+def _limits(setting_path: str, entry: Mapping[str, Any], names: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Return the limits of an entry by name and resource. Raise InvalidConfigError if one is invalid."""
     limits = {}
     for name in names:
         if name not in entry:
             continue
         if name in OF_JOBS:
-            check(f"{words}.{name}", entry[name], PositiveInt)
+            check(f"{setting_path}.{name}", entry[name], PositiveInt)
             limits[name, "jobs"] = int(entry[name])
             continue
         if not isinstance(entry[name], Mapping):
-            raise invalid_setting(f"{words}.{name}", entry[name], "amounts by resource, like {gpu: 8}")
+            raise invalid_setting(f"{setting_path}.{name}", entry[name], "amounts by resource, like {gpu: 8}")
         for resource, most in entry[name].items():
             if resource not in TRES:
-                known = allowed_among(str(resource), TRES)
-                raise InvalidConfigError(f"{words}.{name} has the key {str(resource)!r}, {known}")
-            check(f"{words}.{name}.{resource}", most, NonNegativeInt)
+                allowed = allowed_among(str(resource), TRES)
+                raise InvalidConfigError(f"{setting_path}.{name} has the key {str(resource)!r}, {allowed}")
+            check(f"{setting_path}.{name}.{resource}", most, NonNegativeInt)
             limits[name, str(resource)] = int(most)
     return limits

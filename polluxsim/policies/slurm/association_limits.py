@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from polluxsim.policies.slurm.accounts import Accounts, Qos
-from polluxsim.policies.slurm.values import Allocated, PendingJob
+from polluxsim.policies.slurm.values import Allocated, LimitStop, PendingJob
 
 Group: TypeAlias = tuple[str, ...]  # jobs that are counted together; empty for each job alone
 
@@ -31,6 +31,7 @@ class Limit(NamedTuple):
     """The most of a resource that a group of jobs may hold."""
 
     group: Group
+    name: str  # as sacctmgr names it, like GrpTRES
     resource: str
     most: int
 
@@ -44,7 +45,7 @@ class AssociationLimits:
         self._held = Counter[tuple[Group, str]]()
 
     def count(self, owner: Owner, held: Allocated) -> None:
-        """Count a running job."""
+        """Count what a running job holds."""
         resources = {
             "gpu": sum(on_node.gpus for on_node in held),
             "cpu": sum(on_node.cpus for on_node in held),
@@ -56,18 +57,25 @@ class AssociationLimits:
 
     def stops(self, job: PendingJob) -> bool:
         """Return whether a limit stops a pending job now."""
+        return self.stop(job) is not None
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return the first limit that stops a pending job now, with what is in use; None if none does."""
         wanted = resources_of(job)
         for limit in self._limits_of(owner_of(job)):
+            # A limit on each job alone counts no other job.
             held = self._held[limit.group, limit.resource] if limit.group else 0
-            if held + wanted[limit.resource] > limit.most:
-                return True
-        return False
+            needed = wanted[limit.resource]
+            if held + needed > limit.most:
+                return LimitStop(limit.name, limit.resource, _in_words(limit.group), limit.most, held, needed)
+        return None
 
     def add(self, job: PendingJob) -> None:
-        """Count a job that starts."""
+        """Count a job that starts by what it asks for."""
         self._count(owner_of(job), resources_of(job))
 
     def _count(self, owner: Owner, resources: Mapping[str, int]) -> None:
+        """Count amounts of resources for all groups of a job."""
         for group in self._groups_of(owner):
             for resource, amount in resources.items():
                 self._held[group, resource] += amount
@@ -85,20 +93,22 @@ class AssociationLimits:
         """Yield the limits of a job: those of its QOS, and those of its accounts that the QOS does not replace."""
         of_qos = self._qos[owner.qos].limits if owner.qos in self._qos else {}
         for (name, resource), most in of_qos.items():
-            yield Limit(_group_in_qos(name, owner), resource, most)
+            yield Limit(_group_in_qos(name, owner), name, resource, most)
         # The limits for users and jobs are those of the lowest account that states them.
         inherited = set[tuple[str, str]]()
         for account in self._accounts.path(owner.account):
             for (name, resource), most in self._accounts.by_name[account].limits.items():
+                # In a QOS, the limit on the jobs of a user has another name than in an account.
                 replacing = "MaxJobsPU" if name == "MaxJobs" else name
                 if (replacing, resource) in of_qos or (name, resource) in inherited:
                     continue
+                # Limits on a whole account apply on each level of the tree.
                 if name.startswith("Grp"):
-                    yield Limit(("account", account), resource, most)
+                    yield Limit(("account", account), name, resource, most)
                     continue
                 inherited.add((name, resource))
                 group = ("account and user", owner.account, owner.user) if name == "MaxJobs" else ()
-                yield Limit(group, resource, most)
+                yield Limit(group, name, resource, most)
 
 
 def owner_of(job: PendingJob) -> Owner:
@@ -107,10 +117,28 @@ def owner_of(job: PendingJob) -> Owner:
 
 
 def resources_of(job: PendingJob) -> dict[str, int]:
-    """Return what a pending job asks for, by resource."""
+    """Return what a pending job asks for, by resource. All memory of a node, or memory of tasks, counts as 0."""
     request = job.request
     memory = sum(part.nodes * max(part.memory, 0) for part in request.parts)
     return {"gpu": request.gpus, "cpu": request.cpus, "mem": memory, "node": request.nodes, "jobs": 1}
+
+
+def _in_words(group: Group) -> str:
+    """Return whose jobs a limit counts together.
+
+    >>> _in_words(("qos and user", "high", "ada"))
+    'user ada in QOS high'
+    """
+    if not group:
+        return ""
+    kind, name, *rest = group
+    if kind == "qos and user":
+        return f"user {rest[0]} in QOS {name}"
+    if kind == "qos and account":
+        return f"account {rest[0]} in QOS {name}"
+    if kind == "account and user":
+        return f"user {rest[0]} in account {name}"
+    return f"QOS {name}" if kind == "qos" else f"account {name}"
 
 
 def _group_in_qos(name: str, owner: Owner) -> Group:

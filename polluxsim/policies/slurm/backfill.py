@@ -1,4 +1,8 @@
-"""One cycle of sched/backfill: start the jobs that delay no plan of a job before them, and plan the other jobs."""
+"""One cycle of sched/backfill: start the jobs that delay no plan of a job before them, and plan the other jobs.
+
+A cycle has two sources. The map of windows (`windows`) tells which nodes no plan holds at a time. WILL_RUN (`will_run`)
+tells when running jobs leave enough of these nodes. A job is tried at later and later times until both agree.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +44,14 @@ class Cycle:
 
     starts: list[Start] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    num_tested: int = 0
+    num_tested: int = 0  # jobs that were tested, whether or not they start
 
 
 def backfill(state: ClusterState, parameters: Parameters) -> Cycle:
-    """Return what a cycle starts and plans. It knows no plans of earlier cycles."""
+    """Return what a cycle starts and plans. It knows no plans of earlier cycles.
+
+    The jobs that start are counted in `state.limits`.
+    """
     return _Cycle(state, parameters).run()
 
 
@@ -72,6 +79,7 @@ class _Cycle:
         """
         most_starts = self._parameters.bf_max_job_start
         for job in self._state.pending:
+            # A job of several partitions is in the queue several times, and has perhaps started in one of them.
             if job.name in self._started:
                 continue
             if self._state.limits.stops(job) or self._is_beyond_limits(job):
@@ -111,12 +119,14 @@ class _Cycle:
         start: int | None = now
         while start is not None:
             nodes, later = self._look(job, start)
+            # Only a start now can preempt jobs; a plan never does.
             if start == now and self._preempts(job, nodes & nodes_of_job):
                 return
             expected = self._expect(job.request, nodes & nodes_of_job)
             if expected is None:
                 start = later
                 continue
+            # The answer counts running jobs, and `start` counts plans: the job waits for the later of both.
             used = node_set(held.node for held in expected.held)
             time = max(expected.start, start)
             if time <= now:
@@ -126,6 +136,7 @@ class _Cycle:
                 # A completing node is free for WILL_RUN, but accepts no job. So the start is one second late.
                 # (Measured.)
                 time = now + 1
+            # Before `time`, more nodes may become free, on which the job could start earlier.
             if later is not None and time > later:
                 start = later
                 continue
@@ -161,7 +172,7 @@ class _Cycle:
         return Look(nodes, min(times, default=None))
 
     def _expect(self, request: Request, allowed: NodeSet) -> Expected | None:
-        """Return the answer of `will_run`."""
+        """Return the answer of `will_run`; None also if there are too few nodes to ask."""
         if allowed.bit_count() < request.nodes:
             return None
         key = (request, allowed)

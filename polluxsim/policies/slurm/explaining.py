@@ -1,16 +1,21 @@
-"""The reasons of the policy `slurm` for its decision about each job."""
+"""The reasons of the policy `slurm` for its decision about each job.
+
+A waiting job that does not start has the first reason that applies: its preemption, a limit of the simulator, a begin
+time, a limit of an account or a QOS, a scheduler that has not looked at it, the first place in the queue, or a job
+before it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason, ReasonKind
 from polluxsim.policies.slurm.reason_kinds import (
-    ASSOCIATION_LIMIT,
     BEGIN_TIME,
     CANCELLED,
     NOT_LOOKED_AT,
@@ -21,8 +26,9 @@ from polluxsim.policies.slurm.reason_kinds import (
     STARTED_BY_BACKFILL,
     STARTED_IN_ORDER,
     SUSPENDED,
+    reason_of_limit,
 )
-from polluxsim.policies.slurm.values import PendingJob, Start
+from polluxsim.policies.slurm.values import LimitStop, PendingJob, Start
 from polluxsim.policies.slurm.view_state import held_after
 from polluxsim.policies.tools.reason_kinds import RUNS_ON
 
@@ -34,7 +40,7 @@ class Passes(NamedTuple):
     num_considered: int = 0  # first jobs of the queue at which a scheduler looked
     by_main: Sequence[Start] = ()
     by_backfill: Sequence[Start] = ()
-    stopped: frozenset[JobId] = frozenset()  # jobs that a limit of an account or a QOS stops
+    stopped: Mapping[JobId, LimitStop] = MappingProxyType({})  # limits of accounts and QOS that stop jobs
 
     @property
     def starts(self) -> Sequence[Start]:
@@ -81,6 +87,7 @@ def reasons(
     by_main = {start.job.name for start in passes.by_main}
     started = {start.job.name for start in passes.starts}
     places = _places_in(passes.queue)
+    # squeue gives the reason Resources to the first job that waits, and Priority to those behind it.
     first = next((job.name for job in passes.queue if job.name not in started), None)
     waiting = {job.job_id: job for job in view.waiting}
     get_gpus = [waiting[name] for name in (*started, *preempted.resumed)]
@@ -115,10 +122,11 @@ def reasons(
             by_job[name] = Reason(BEGIN_TIME, {**numbers, "next_run": preempted.begin_times[name]})
             continue
         if name in passes.stopped:
-            by_job[name] = Reason(ASSOCIATION_LIMIT, {"gpus_needed": waiting[name].num_replicas})
+            by_job[name] = reason_of_limit(passes.stopped[name])
             continue
         numbers |= _times(name, plans, next_run)
         numbers["gpus_left"] = gpus_left
+        # A job without a position is not in the queue, because no scheduler ran.
         if numbers.get("position", inf) > passes.num_considered:
             by_job[name] = Reason(NOT_LOOKED_AT, numbers)
         elif name == first or first is None:

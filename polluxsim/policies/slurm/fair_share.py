@@ -26,7 +26,7 @@ class Association(NamedTuple):
 
     name: str
     shares: int
-    usage: float
+    usage: float  # of a user, or the sum of all users below
     children: tuple[Association, ...] = ()
     is_user: bool = True
 
@@ -53,6 +53,7 @@ def _below(account: str, accounts: Accounts, usage: Mapping[str, float]) -> tupl
         children.append(Association(name, accounts.by_name[name].shares, used, below, is_user=False))
     if account:
         for user, shares in accounts.by_name[account].users.items():
+            # A user of several accounts counts in one of them.
             if accounts.of_user(user) == account:
                 children.append(Association(user, shares, usage.get(user, 0.0)))
     return tuple(children)
@@ -75,7 +76,7 @@ def _num_users(siblings: Sequence[Association]) -> int:
 
 
 def _with_levels(siblings: Sequence[Association]) -> list[tuple[float, Association]]:
-    """Return siblings with their levels."""
+    """Return siblings with their levels. No shares give the level 0, and shares without usage ∞."""
     all_shares = sum(sibling.shares for sibling in siblings)
     all_used = sum(sibling.usage for sibling in siblings)
     levels = []
@@ -105,6 +106,7 @@ class _Ranking:
         previous: float | None = None
         equal_accounts: list[tuple[float, Association]] = []
         for number, (level, sibling) in enumerate(order):
+            # Whether the first sibling is tied, only the caller knows.
             if previous is not None:
                 is_tied = level == previous
             previous = level
@@ -120,9 +122,11 @@ class _Ranking:
                 equal_accounts = []
 
     def _rank_user(self, name: str, *, is_tied: bool) -> None:
+        """Give a user the next rank, or the rank of the last user if both are equal."""
         if not is_tied:
             self._rank = self._next_rank
         self.factors[name] = self._rank / self._num_users
+        # Equal users use up a rank each, so that the last user has the rank 1 unless it is tied.
         self._next_rank -= 1
 
 
@@ -146,7 +150,10 @@ def _add_classic(
     dampening: int,
     factors: dict[str, float],
 ) -> None:
-    """Add the factors of the users among siblings and below them."""
+    """Add the factors of the users among siblings and below them.
+
+    `shares_above` and `usage_above` are S and P of the account above; at the root, there is no P.
+    """
     all_shares = sum(sibling.shares for sibling in siblings)
     for sibling in siblings:
         part = sibling.shares / all_shares if all_shares else 0.0
@@ -156,6 +163,7 @@ def _add_classic(
         shares = shares_above * part
         if not sibling.is_user:
             _add_classic(sibling.children, shares, used, all_used, dampening, factors)
+        # Without shares, the exponent would be −∞.
         elif shares:
             factors[sibling.name] = 2.0 ** (-used / shares / dampening)
         else:

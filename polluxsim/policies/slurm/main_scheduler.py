@@ -1,4 +1,7 @@
-"""The main scheduler, which is the only one of sched/builtin: start the jobs that fit, in the order of the queue."""
+"""The main scheduler, which is the only one of sched/builtin: start the jobs that fit, in the order of the queue.
+
+It looks at the present only: it has no plans, so the first job that does not fit keeps others from its partition.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
     """Return the jobs that start, among the first `depth` jobs of the queue; 0 for the whole queue.
 
     The first job of a partition that finds its nodes busy closes the partition, and its nodes, for this run, so that no
-    later job delays it. (Source: slurmctld/job_scheduler.c, `_schedule`.)
+    later job delays it. Jobs in a reservation, and jobs that get no plan, close nothing. The jobs that start are
+    counted in `state.limits`, apart from one that preempts. (Source: slurmctld/job_scheduler.c, `_schedule`.)
     """
     free = state.free()
     # A node with a COMPLETING job accepts no job until its epilog ends. (Measured.)
@@ -30,6 +34,7 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
         considered[job.partition] += 1
         if parameters.partition_job_depth and considered[job.partition] > parameters.partition_job_depth:
             continue
+        # A job that a limit stops may wait for long, so that by default it closes nothing.
         if state.limits.stops(job):
             if parameters.assoc_limit_stop:
                 closed.add(job.partition)

@@ -22,7 +22,7 @@ def with_priorities(
     fair_share: Mapping[str, float],
     parameters: PriorityParameters,
 ) -> list[PendingJob]:
-    """Return jobs with their priorities.
+    """Return jobs with their priorities, in the same order.
 
     Parameters
     ----------
@@ -35,16 +35,20 @@ def with_priorities(
     largest_qos = max((qos.priority for qos in parameters.qualities.values()), default=0)
     prioritised = []
     for job in jobs:
+        # A job that became eligible after the computation has the age 0 until the next one.
         age = min(max(computed_at - job.eligible, 0) / (60 * parameters.priority_max_age), 1.0)
         size = job_size(job.request, nodes, favours_small=parameters.priority_favor_small)
         partition = parameters.priority_job_factor.get(job.partition, 1)
         qos = parameters.qualities[job.qos].priority if job.qos in parameters.qualities else 0
+        # Slurm divides the factors of partitions and of QOS by the largest one, so that they are at most 1.
+        part_of_partition = partition / largest_partition if largest_partition else 0.0
+        part_of_qos = qos / largest_qos if largest_qos else 0.0
         priority = (
             parameters.priority_weight_age * age
             + parameters.priority_weight_fairshare * fair_share.get(job.user, 0.0)
             + parameters.priority_weight_job_size * size
-            + parameters.priority_weight_partition * (partition / largest_partition if largest_partition else 0.0)
-            + parameters.priority_weight_qos * (qos / largest_qos if largest_qos else 0.0)
+            + parameters.priority_weight_partition * part_of_partition
+            + parameters.priority_weight_qos * part_of_qos
         )
         prioritised.append(job._replace(priority=float(max(int(priority), 1))))
     return prioritised

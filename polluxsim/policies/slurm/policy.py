@@ -1,11 +1,15 @@
-"""Slurm's schedulers as a policy of the simulator."""
+"""Slurm's schedulers as a policy of the simulator.
+
+`Turns` tells which schedulers are due in a round, and `JobsOfView` turns the view into the plain values on which they
+work. The schedulers themselves (`main_scheduler`, `backfill`) are functions of these values, and know no simulator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +29,10 @@ from polluxsim.policies.slurm.node_values import by_number, check_nodes
 from polluxsim.policies.slurm.parameters import BACKFILL, Parameters
 from polluxsim.policies.slurm.priority import in_order
 from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, PriorityParameters
+from polluxsim.policies.slurm.stated_reservations import read_reservations
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
-from polluxsim.policies.slurm.values import ClusterState, Partition, PendingJob, Start, node_set
+from polluxsim.policies.slurm.values import ClusterState, LimitStop, Partition, PendingJob, Start, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, placement_of, whole_second
 from polluxsim.workloads.job import Job
@@ -52,6 +57,11 @@ class Slurm(PriorityParameters, Policy):
         `Weight` of nodes by number, like {0-15: 10}; 1 for other nodes. Nodes of a lower weight are allocated first.
     tasks
         Tasks of a job: one on each node, or one for each GPU of a node (--ntasks-per-node).
+    reservations
+        Reservations by name, like {maint: {StartTime: 3600, EndTime: 7200, Nodes: 0-1}}. Times are in seconds, nodes
+        are numbers, and `Jobs` lists the jobs that ask for the reservation (--reservation).
+    begin_time
+        Times from which jobs may start (--begin), by name of the job [s].
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
 
@@ -63,6 +73,8 @@ class Slurm(PriorityParameters, Policy):
 
     weight: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     tasks: Annotated[str, OneOf("node", "gpu")] = NODE
+    reservations: Mapping[Name, Any] = field(default_factory=dict)
+    begin_time: Mapping[Name, NonNegativeInt] = field(default_factory=dict)
     overestimate: PositiveFloat = 1.0
     _jobs: JobsOfView = field(init=False, repr=False, compare=False)
     _turns: Turns = field(init=False, repr=False, compare=False)
@@ -78,12 +90,18 @@ class Slurm(PriorityParameters, Policy):
         super().__post_init__()
         weights = by_number("policy.weight", self.weight)
         self._jobs = JobsOfView(self, self.overestimate, self.tasks == GPU, weights)
+        self._jobs.reservations = read_reservations(self.reservations)
+        self._jobs.begin = self.begin_time
         self._turns = Turns(self)
         self._usage = Usage(60.0 * self.priority_decay_half_life)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence for each setting that has no effect."""
         check_nodes("policy.weight", self.weight, len(cluster.gpus_per_node))
+        check_nodes("policy.reservations", self._jobs.reserved_nodes(), len(cluster.gpus_per_node))
+        names_of_jobs = {job.job_id for job in jobs}
+        check_names("policy.reservations", self._jobs.reservations.of_jobs, "job", names_of_jobs)
+        check_names("policy.begin_time", self.begin_time, "job", names_of_jobs)
         names = {name for job in jobs for name in partitions_of_queue(job.queue)} | set(cluster.partitions)
         if names - {""}:
             for setting in ("priority_tier", "priority_job_factor"):
@@ -105,11 +123,12 @@ class Slurm(PriorityParameters, Policy):
         return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let the schedulers run that are due, and start their jobs."""
+        """Let the schedulers run that are due, and start their jobs in place of those that they preempt."""
         changes = view.changes
+        # Schedulers run only after a change. That a requeued job may start again is a change, too.
         if changes.jobs_or_nodes or changes.evicted:
             self._turns.note_change()
-        if self._jobs.forget_requeued(whole_second(view.time)):
+        if self._jobs.forget_requeued(whole_second(view.time)) or self._jobs.passes_reservation(view.time):
             self._turns.note_change()
         self._jobs.take_note(view)
         if self.counts_usage:
@@ -129,6 +148,7 @@ class Slurm(PriorityParameters, Policy):
                 placements[name] = ()
             placements[start.job.name] = self._jobs.start(start, now)
         view.limits.take_note(view.jobs, placements, others_keep=True)
+        # Without a job that waits, no run could start one.
         next_run = inf
         if len(passes.starts) < len(view.waiting):
             next_run = view.round_at(self._turns.next_run(view.time))
@@ -136,6 +156,7 @@ class Slurm(PriorityParameters, Policy):
         if len(self._jobs.cancelled) > len(cancelled):
             # The preempted jobs lose their GPUs now, and end at the next round.
             next_run = view.time
+        # The reasons may be asked for later, when the policy has other plans.
         plans = self._plans
         preempted = Preempted(
             self._jobs.begin_times, frozenset(self._jobs.suspended), frozenset(self._jobs.resumed), frozenset(cancelled)
@@ -146,7 +167,7 @@ class Slurm(PriorityParameters, Policy):
             hosts=self._grants(view, placements),
             rejected=cancelled,
             delays=dict.fromkeys(self._jobs.resumed, 0.0),
-            valid_until=min(next_run, next_requeued),
+            valid_until=min(next_run, next_requeued, view.round_at(self._jobs.next_reservation(view.time))),
             outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: reasons(view, passes, plans, preempted, next_run, jobs),
         )
@@ -172,11 +193,7 @@ class Slurm(PriorityParameters, Policy):
             return Passes()
         state = self._jobs.state(view)
         if self.priority_tier or view.partitions:
-            partitions = {}
-            for name in {name for job in (*view.running, *view.waiting) for name in partitions_of_queue(job.queue)}:
-                nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
-                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
-            state = replace(state, partitions=partitions)
+            state = replace(state, partitions=self._partitions(view, state))
         state = replace(state, pending=self._in_order(state))
         queue = state.pending
         num_considered = 0
@@ -186,6 +203,7 @@ class Slurm(PriorityParameters, Policy):
             depth = turns.depth(now)
             by_main = main_scheduler(state, self, depth)
             state = state.after(by_main)
+            # A depth of 0 is the whole queue.
             num_considered = min(depth or len(queue), len(queue))
             turns.note_main(now, is_whole_queue=num_considered == len(queue))
         if runs_backfill:
@@ -196,16 +214,32 @@ class Slurm(PriorityParameters, Policy):
             turns.note_backfill(now)
         if by_main or by_backfill:
             turns.note_starts()
-        stopped: frozenset[JobId] = frozenset()
+        stopped: dict[JobId, LimitStop] = {}
         if self.accounts or self.qos:
             started = {start.job.name for start in (*by_main, *by_backfill)}
-            stopped = frozenset(job.name for job in queue if job.name not in started and state.limits.stops(job))
+            for job in queue:
+                stop = None if job.name in started else state.limits.stop(job)
+                if stop is not None:
+                    stopped[job.name] = stop
         return Passes(queue, num_considered, by_main, by_backfill, stopped)
+
+    def _partitions(self, view: ClusterView, state: ClusterState) -> dict[str, Partition]:
+        """Return the partitions of the jobs by name. Without partitions of the cluster, each has all nodes."""
+        partitions: dict[str, Partition] = {}
+        for job in (*view.running, *view.waiting):
+            for name in partitions_of_queue(job.queue):
+                if name in partitions:
+                    continue
+                nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
+                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
+        return partitions
 
     def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""
         if self.priority_type == BASIC:
+            # Without tiers, the jobs are in the order of submission already.
             return in_order(state.pending, state.partitions) if state.partitions else state.pending
+        # Slurm computes priorities once in a period.
         period = 60 * self.priority_calc_period
         computed_at = state.now // period * period
         fair_share: dict[str, float] = {}
@@ -213,7 +247,8 @@ class Slurm(PriorityParameters, Policy):
             for job in state.pending:
                 self._usage.add_user(job.user)
             fair_share = fair_shares(self._usage.at(computed_at), self)
-        return in_order(with_priorities(state.pending, state.nodes, computed_at, fair_share, self), state.partitions)
+        prioritised = with_priorities(state.pending, state.nodes, computed_at, fair_share, self)
+        return in_order(prioritised, state.partitions)
 
     def _count_use(self, view: ClusterView, passes: Passes) -> None:
         """Count the use of jobs that ended, start, or lose their nodes."""

@@ -42,7 +42,10 @@ class Preempting(NamedTuple):
 
 
 def candidates(job: PendingJob, state: ClusterState, parameters: Parameters) -> list[RunningJob]:
-    """Return the running jobs that a job may preempt, in the order in which they are removed."""
+    """Return the running jobs that a job may preempt, in the order in which they are removed.
+
+    There are none under preempt/none.
+    """
     if parameters.preempt_type == BY_PARTITION:
         tier = state.tier_of(job.partition)
         preemptable = [running for running in state.running if state.tier_of(running.partition) < tier]
@@ -56,6 +59,7 @@ def candidates(job: PendingJob, state: ClusterState, parameters: Parameters) -> 
     if parameters.preempt_exempt_time:
         latest = state.now - parameters.preempt_exempt_time
         preemptable = [running for running in preemptable if running.start <= latest]
+    # The sort is stable, so that jobs with equal starts keep their order.
     if parameters.youngest_first:
         preemptable.sort(key=lambda running: -running.start)
     return preemptable
@@ -93,7 +97,7 @@ def preempting_in_backfill(
     in_order: Sequence[RunningJob],
     parameters: Parameters,
 ) -> Preempting | None:
-    """Return what a job gets on the nodes that would be chosen without all candidates."""
+    """Return what a job gets on the nodes that would be chosen without all candidates; None if it does not fit."""
     without = free.copy()
     for running in in_order:
         without.give_back(running.held)
@@ -107,7 +111,7 @@ def preempting_in_backfill(
 def _removed(
     request: Request, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node], order: Sequence[RunningJob]
 ) -> Preempting | None:
-    """Return what the job gets when the first candidates are removed, as few as suffice."""
+    """Return what the job gets when the first candidates are removed, as few as suffice; None if all are too few."""
     left = free.copy()
     for number, running in enumerate(order, start=1):
         left.give_back(running.held)
@@ -124,6 +128,7 @@ def _reordered(order: Sequence[RunningJob], removed: Preempting) -> list[Running
 
     def shared(entry: tuple[int, RunningJob]) -> int:
         number, running = entry
+        # More than any job shares, so that the last one removed comes first.
         if number == last:
             return len(order) + used.bit_count() + 1
         return (running.nodes & used).bit_count() if number < last else 0

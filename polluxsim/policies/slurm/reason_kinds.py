@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from functools import cache
+
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
+from polluxsim.policies.slurm.values import LimitStop
 
 _QUEUE = (
     "queue[queue_priority?, which goes by priority (this job {queue_priority:.0f}[queue_ahead?, and "
@@ -16,6 +21,7 @@ UNITS = {
 }
 
 _FREE = " After the starts of this round, [gpus_left=0?no GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] free."
+NUMBERS_OF_LIMIT = ("limit_held", "limit_most", "limit_needed")
 
 PLANNED = "[planned_start? The backfill plans its start at {planned_start:clock}.]"
 """Sentence on the plan of the last cycle of the backfill."""
@@ -84,17 +90,48 @@ NOT_LOOKED_AT = ReasonKind(
 )
 ASSOCIATION_LIMIT = ReasonKind(
     "slurm-limit",
-    "A limit of its account or its QOS stops the job, which needs {gpus_needed:GPU}. The job delays no other job.",
-    UNITS,
+    "A limit of its account or its QOS stops the job: {limit_held} of {limit_most} are in use, and the job needs "
+    "{limit_needed}. The job delays no other job.",
+    dict.fromkeys(NUMBERS_OF_LIMIT, ""),
     "A limit of an account or a QOS stops the job, with reasons like QOSMaxJobsPerUserLimit in squeue.",
     excuses_waiting=stays_within_limits,
 )
+"""Kind of jobs that a limit stops. `reason_of_limit` makes one kind of it for each limit, whose sentence names it."""
+
+RESOURCES_IN_WORDS = {"gpu": "GPUs", "cpu": "CPUs", "mem": "MB of memory", "node": "nodes", "jobs": "running jobs"}
+
+
+def reason_of_limit(stop: LimitStop) -> Reason:
+    """Return the reason of a job that a limit of an account or a QOS stops."""
+    numbers = {"limit_held": stop.held, "limit_most": stop.most, "limit_needed": stop.needed}
+    return Reason(_kind_of_limit(stop.name, stop.resource, stop.whose), numbers)
+
+
+@cache
+def _kind_of_limit(name: str, resource: str, whose: str) -> ReasonKind:
+    """Return the kind of the reasons of one limit. `whose` is empty for a limit on each job."""
+    # A name of a user or an account must not end a part of the sentence.
+    whose = re.sub(r"[\[\]{}|]", "", whose)
+    unit = RESOURCES_IN_WORDS[resource]
+    limit = name if resource == "jobs" else f"{name} of {resource}"
+    in_use = f"{whose} has {{limit_held}} of at most {{limit_most}} {unit}"
+    if not whose:
+        in_use = f"a job may have at most {{limit_most}} {unit}"
+    return replace(
+        ASSOCIATION_LIMIT,
+        name=" ".join(filter(None, (ASSOCIATION_LIMIT.name, name, resource, whose))),
+        sentence=f"The limit {limit} stops the job: {in_use}, and this job needs {{limit_needed}}. The job delays no "
+        "other job.",
+        units=dict.fromkeys(NUMBERS_OF_LIMIT, unit),
+    )
+
+
 BEGIN_TIME = ReasonKind(
     "slurm-begin-time",
-    "BeginTime: the job was preempted and requeued. It may start again at {next_run:clock}, and needs "
-    "{gpus_needed:GPU}.",
+    "BeginTime: the job has a begin time, or was preempted and requeued. It may start from {next_run:clock} on, and "
+    "needs {gpus_needed:GPU}.",
     UNITS,
-    "A requeued job waits before it may start again, with the reason BeginTime in squeue.",
+    "A job waits for its begin time, as a requeued job does, with the reason BeginTime in squeue.",
     excuses_waiting=waits_for_slurm,
 )
 PREEMPTED = ReasonKind(

@@ -1,4 +1,8 @@
-"""The choice of nodes by select/cons_tres."""
+"""The choice of nodes by select/cons_tres.
+
+Nodes of the lowest weight go first. Among them, a job gets neighbours: the run of neighbouring nodes that suffices with
+the fewest CPUs, so that larger runs stay whole for larger jobs.
+"""
 
 from __future__ import annotations
 
@@ -97,6 +101,7 @@ def best_nodes(count: int, fitting: Sequence[int], offers: dict[int, int], nodes
         candidates = [run for run in runs if nodes[run[0]].weight == lowest_weight]
         run = _best_run(missing, candidates, offers)
         runs.remove(run)
+        # On a single node, the job leaves the nodes with more CPUs to others. Several nodes are taken from the left.
         if len(run) <= missing:
             taken += run
         elif count == 1:

@@ -1,4 +1,8 @@
-"""When Slurm's schedulers run, in a simulation in which a run takes no time."""
+"""When Slurm's schedulers run, in a simulation in which a run takes no time.
+
+The main scheduler runs soon after each event over the first jobs of the queue, and once in each `sched_interval` over
+all of it. The backfill runs every `bf_interval`, if something has changed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class Turns:
     _main_is_due: bool = False
     _backfill_is_due: bool = False
     _rest_is_due: bool = False  # whether jobs behind `default_queue_depth` wait for a run over the whole queue
-    _last_main: float = -inf
+    _last_main: float = -inf  # −∞ before the first run
     _last_backfill: float = -inf
 
     def note_change(self) -> None:
@@ -69,16 +73,20 @@ class Turns:
         if self.parameters.has_backfill and self._backfill_is_due:
             times.append(self._last_backfill + self.parameters.bf_interval)
         if self._rest_is_due:
-            times.append(float((self._interval_of(self._last_main) + 1) * self.parameters.sched_interval))
+            # The rest is due only after a run, so the last run has a time.
+            next_interval = self._interval_of(self._last_main) + 1
+            times.append(float(next_interval * self.parameters.sched_interval))
+        # A run that is overdue can take place now.
         return max(min(times), now)
 
     @property
     def _pause(self) -> float:
         """Return the least time between two runs of the main scheduler after events [s]."""
-        return max(self.parameters.batch_sched_delay, self.parameters.sched_min_interval * 1e-6)
+        min_interval = self.parameters.sched_min_interval * 1e-6  # from µs
+        return max(self.parameters.batch_sched_delay, min_interval)
 
     def _is_turn_of_whole_queue(self, now: float) -> bool:
-        """Return whether a multiple of `sched_interval` has passed since the last run of the main scheduler."""
+        """Return whether a multiple of `sched_interval` has passed since the last run; true before the first run."""
         return self._last_main == -inf or self._interval_of(now) > self._interval_of(self._last_main)
 
     def _interval_of(self, time: float) -> int:

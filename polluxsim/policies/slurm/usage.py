@@ -41,7 +41,7 @@ class Usage:
     def begin(self, job: str, user: str, rate: float, now: float) -> None:
         """Note a job that starts."""
         self._running[job] = Use(user, rate, now)
-        self._used[user] += 0.0
+        self.add_user(user)
 
     def end(self, job: str, now: float) -> None:
         """Note a job that ends, or loses its nodes."""
@@ -50,11 +50,14 @@ class Usage:
             self._ended.append((use, now))
 
     def add_user(self, user: str) -> None:
-        """Note a user with a job."""
+        """Note a user with a job. A user without usage takes part in the fair share."""
         self._used[user] += 0.0
 
     def at(self, now: float) -> dict[str, float]:
-        """Return the usage of each user up to a time, which must not be before the last one [s]."""
+        """Return the usage of each user up to a time, which must not be before the last one [s].
+
+        Usage is in seconds of billing weight.
+        """
         if now > self._at:
             kept = self._kept(now - self._at)
             for user in self._used:
@@ -62,6 +65,7 @@ class Usage:
             self._at = now
         ended_later = []
         for use, end in self._ended:
+            # Priorities are computed for the start of a period, so a job may have ended after it.
             if end > now:
                 ended_later.append((self._counted(use, now), end))
             else:

@@ -155,11 +155,25 @@ class Reservation(NamedTuple):
     end: int  # [s]
 
 
+class LimitStop(NamedTuple):
+    """A limit of an account or a QOS that stops a job now."""
+
+    name: str  # as sacctmgr names it, like GrpTRES
+    resource: str  # gpu, cpu, mem [MB], node or jobs
+    whose: str  # whose jobs count together, in words
+    most: int
+    held: int  # what these jobs hold
+    needed: int  # what the job needs
+
+
 class Limits(Protocol):
     """Limits of associations and QOS on what jobs hold at once."""
 
     def stops(self, job: PendingJob) -> bool:
         """Return whether a limit stops a pending job now."""
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return the first limit of an account or a QOS that stops a pending job now; None if none does."""
 
     def add(self, job: PendingJob) -> None:
         """Count a job that starts."""
@@ -171,6 +185,10 @@ class NoLimits:
     def stops(self, job: PendingJob) -> bool:
         """Return False: no limit stops the job."""
         return False
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return None: no limit stops the job."""
+        return None
 
     def add(self, job: PendingJob) -> None:
         """Count nothing."""

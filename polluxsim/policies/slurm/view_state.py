@@ -1,4 +1,9 @@
-"""The view of the simulator as the plain values of Slurm's schedulers."""
+"""The view of the simulator as the plain values of Slurm's schedulers.
+
+A view tells neither time limits of all jobs nor their expected ends, which Slurm plans with. `JobsOfView` computes them
+when a job arrives or starts, and keeps them until it ends. The limits of the simulator on users and queues stop jobs as
+the limits of accounts and QOS do (`UseLimits`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, floor, inf
 
-from polluxsim.common.instants import ROUNDING
+from polluxsim.common.instants import ROUNDING, has_come
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -15,6 +20,7 @@ from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
 from polluxsim.policies.slurm.consumption import Needs, needs
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.policies.slurm.parameters import CANCEL, SUSPEND, Parameters
+from polluxsim.policies.slurm.stated_reservations import NO_RESERVATIONS, StatedReservations
 from polluxsim.policies.slurm.suspended import SuspendedJobs
 from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
@@ -23,12 +29,14 @@ from polluxsim.policies.slurm.values import (
     ClusterState,
     Held,
     Limits,
+    LimitStop,
     Node,
     Part,
     PendingJob,
     Request,
     RunningJob,
     Start,
+    numbers_of,
 )
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.tools.held_by_limit import HeldByLimit
@@ -37,7 +45,7 @@ HIGHEST_PRIORITY = 4_294_901_759  # of the first job under priority/basic; each 
 
 
 def whole_second(time: float) -> int:
-    """Return a time as slurmctld sees it [s]."""
+    """Return a time as slurmctld sees it [s]: rounded down, but not below the whole second that it nearly reaches."""
     return floor(time + abs(time) * ROUNDING)
 
 
@@ -74,6 +82,9 @@ class JobsOfView:
     _requeued_until: dict[JobId, int] = field(default_factory=dict)  # when preempted jobs may start again [s]
     suspended: SuspendedJobs = field(default_factory=SuspendedJobs)
     resumed: dict[JobId, RunningJob] = field(default_factory=dict)  # in this decision
+    reservations: StatedReservations = NO_RESERVATIONS
+    begin: Mapping[JobId, int] = field(default_factory=dict)  # begin times that jobs state [s]
+    _last_time: float = 0.0  # of the last decision [s]
     cancelled: set[JobId] = field(default_factory=set)  # preempted jobs that end at the next decision
 
     def take_note(self, view: ClusterView) -> None:
@@ -92,6 +103,11 @@ class JobsOfView:
         for node, gpus in enumerate(view.gpus_per_node):
             if not gpus:
                 self._requeue_suspended(node)
+        now = whole_second(view.time)
+        for job in changes.arrived:
+            if self.begin.get(job.job_id, 0) > now:
+                self._requeued_until[job.job_id] = self.begin[job.job_id]
+        # A fork may alter any job. Otherwise, a job whose start the policy has not seen arrives with GPUs.
         for job in view.running if changes.altered else changes.arrived:
             if job.placement and job.job_id not in self._ends:
                 ran = job.attained_service / job.num_replicas
@@ -156,6 +172,23 @@ class JobsOfView:
         if name in self._begun:
             self._pending[name] = self._begun.pop(name)._replace(eligible=now + REQUEUE_WAIT)
 
+    def passes_reservation(self, now: float) -> bool:
+        """Return whether a reservation began or ended since the last decision, and note the time of this one [s]."""
+        has_passed = any(self._last_time < time and has_come(time, now) for time in self.reservations.times())
+        self._last_time = now
+        return has_passed
+
+    def next_reservation(self, now: float) -> float:
+        """Return when a reservation begins or ends next [s]; ∞ if none does."""
+        return min((time for time in self.reservations.times() if not has_come(time, now)), default=inf)
+
+    def reserved_nodes(self) -> dict[str, bool]:
+        """Return the nodes with a reservation, by number."""
+        nodes = 0
+        for reservation in self.reservations.all:
+            nodes |= reservation.nodes
+        return {str(number): True for number in numbers_of(nodes)}
+
     def next_requeued(self) -> float:
         """Return when a preempted job may start again [s]; ∞ if none waits for that."""
         return min(self._requeued_until.values(), default=inf)
@@ -178,15 +211,7 @@ class JobsOfView:
         nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
-            held = []
-            for node, gpus in job.placement:
-                needed = self._needs(hosts, job, gpus)
-                part = Part(1, gpus, needed.cpus, needed.memory)
-                held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
-            runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
-            start = self._starts.get(job.job_id, 0)
-            partition = self._partitions.get(job.job_id, job.queue or "")
-            running.append(runs._replace(start=start, partition=partition, qos=job.qos or ""))
+            running.append(self._running_job(hosts, job, nodes))
         return ClusterState(whole_second(view.time), nodes, running, ())
 
     def state(self, view: ClusterView) -> ClusterState:
@@ -198,6 +223,9 @@ class JobsOfView:
         hosts = HostsOfView(view, self.parameters)
         pending = []
         for job in view.waiting:
+            if job.job_id in self.begin:
+                # A job that may start later has its place in the queue from its submission on.
+                self._pending_job(view, hosts, job)
             if not self._is_absent(job.job_id):
                 pending.append(self._pending_job(view, hosts, job))
         resumed = [job for job in view.waiting if job.job_id in self.resumed]
@@ -207,11 +235,25 @@ class JobsOfView:
         if self.suspended:
             # First, because a job that preempts others takes the GPUs of suspended jobs before those of running ones.
             state = replace(state, running=[*self.suspended.holding(state.free(), state.now), *state.running])
-        return replace(state, pending=pending, limits=limits, preempts=preempts)
+        reservations = [reservation for reservation in self.reservations.all if reservation.end > state.now]
+        return replace(state, pending=pending, limits=limits, preempts=preempts, reservations=reservations)
 
     def _is_absent(self, name: JobId) -> bool:
         """Return whether a waiting job takes no part, because it was preempted."""
         return name in self._requeued_until or name in self.suspended or name in self.resumed or name in self.cancelled
+
+    def _running_job(self, hosts: HostsOfView, job: JobView, nodes: Sequence[Node]) -> RunningJob:
+        """Return a running job as a plain value."""
+        held = []
+        for node, gpus in job.placement:
+            needed = self._needs(hosts, job, gpus)
+            part = Part(1, gpus, needed.cpus, needed.memory)
+            held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
+        runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
+        # The policy has not seen the start of a job that another policy placed before a fork.
+        start = self._starts.get(job.job_id, 0)
+        partition = self._partitions.get(job.job_id, job.queue or "")
+        return runs._replace(start=start, partition=partition, qos=job.qos or "")
 
     def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> Limits:
         """Return the limits of accounts and QOS, and what running jobs hold of them."""
@@ -236,7 +278,7 @@ class JobsOfView:
         return Node(view.gpus_per_node[number], hosts.cpus(number), weight, gpu_type, memory=memory)
 
     def _pending_job(self, view: ClusterView, hosts: HostsOfView, job: JobView) -> PendingJob:
-        """Return a waiting job as a plain value."""
+        """Return a waiting job as a plain value, which is made once: its limit and priority stay while it waits."""
         pending = self._pending.get(job.job_id)
         if pending is None:
             self._num_submitted += 1
@@ -245,9 +287,10 @@ class JobsOfView:
                 request=self._request(view, hosts, job),
                 limit=self._limit(view, job),
                 priority=float(HIGHEST_PRIORITY - self._num_submitted),
-                eligible=floor(job.submit_time),
+                eligible=max(floor(job.submit_time), self.begin.get(job.job_id, 0)),
                 user=job.user or "",
                 partition=job.queue or "",
+                reservation=self.reservations.of_jobs.get(job.job_id, ""),
                 qos=job.qos or "",
                 account=self.parameters.tree.of_user(job.user or ""),
             )
@@ -255,7 +298,7 @@ class JobsOfView:
         return pending
 
     def _limit(self, view: ClusterView, job: JobView) -> int:
-        """Return the limit of a job [s], rounded up to whole minutes as Slurm does."""
+        """Return the limit of a job [s], rounded up to whole minutes as Slurm does; at least one minute."""
         limit = job.time_limit
         if limit is None:
             limit = self.overestimate * (view.delay_of(job) + _time_left(view, job))
@@ -335,6 +378,10 @@ class UseLimits:
         if self._of_associations.stops(job):
             return True
         return bool(self._held) and self._held.stop(self._jobs[job.name]) is not None
+
+    def stop(self, job: PendingJob) -> LimitStop | None:
+        """Return the first limit of an account or a QOS that stops a pending job now; None if none does."""
+        return self._of_associations.stop(job)
 
     def add(self, job: PendingJob) -> None:
         """Count a job that starts."""

@@ -40,7 +40,7 @@ class Occupancy:
         insort(self.by_end, job, key=lambda running: running.end)
 
     def has(self, job: RunningJob) -> bool:
-        """Return whether a job runs."""
+        """Return whether a job still runs: a job that a start of this cycle preempts does not."""
         return job in self.by_end
 
     def end(self, job: RunningJob) -> None:
@@ -61,6 +61,7 @@ def will_run(
     held = chosen_nodes(request, allowed, occupancy.free, occupancy.nodes)
     if held is not None:
         return Expected(now, held)
+    # The running jobs are removed from a copy, because they go on.
     free = occupancy.free.copy()
     for last in groups_of_ends(occupancy.by_end, allowed, free, parameters):
         held = chosen_nodes(request, allowed, free, occupancy.nodes)

@@ -1,4 +1,8 @@
-"""The map of sched/backfill: windows of time, each with the nodes that no plan holds."""
+"""The map of sched/backfill: windows of time, each with the nodes that no plan holds.
+
+At first, one window reaches from now to `bf_window`. Each plan splits the windows at its beginning and end, and takes
+its nodes out of those in between. Running jobs are not in the map unless `bf_running_job_reserve` says so.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,7 @@ class Windows:
         reads the first window after the job, because more nodes there do not help before its beginning.
         (Specification, "sched/backfill", step 1; plugins/sched/backfill/backfill.c, `_attempt_backfill`.)
         """
+        # −1 has all bits, so the first window alone decides.
         nodes = -1
         later: int | None = None
         first = bisect_right(self.windows, start, key=attrgetter("end"))
@@ -53,7 +58,10 @@ class Windows:
                 later = window.end
             if is_behind or (not nodes and later is not None):
                 break
-        return Look(nodes if nodes != -1 else 0, later)
+        # No window was read: the start is behind the end of the map.
+        if nodes == -1:
+            nodes = 0
+        return Look(nodes, later)
 
     def lacks(self, nodes: NodeSet, start: int, end: int) -> bool:
         """Return whether a window of a plan in [start, end) lacks one of its nodes."""

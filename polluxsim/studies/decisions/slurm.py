@@ -117,8 +117,11 @@ class SlurmDecider:
             if job.name not in eligible:
                 reasons[job.name] = "it does not take part yet: its begin time, a dependency or its array holds it back"
         for waiting in state.pending:
-            if state.limits.stops(waiting):
-                reasons[waiting.name] = "a limit of its account or QOS stops it"
+            stop = state.limits.stop(waiting)
+            if stop is not None:
+                in_use = f"{stop.whose or 'each job'}: {stop.held} of {stop.most} in use"
+                limit = f"{stop.name} of {stop.resource} ({in_use}, {stop.needed} needed)"
+                reasons[waiting.name] = f"a limit of its account or QOS stops it: {limit}"
         for plan in plans:
             ahead = length(plan.start - moment.second - self._installation.zero)
             reasons[plan.job.name] = f"the backfill plans it in {ahead}, when its nodes are expected to be free"

@@ -191,7 +191,7 @@ class Inputs:
         if self.workloads is not None and not (self.workloads / "workloads").is_dir():
             raise InvalidInputError(f"{self.workloads}: has no folder workloads/; give the folder that contains it")
         if self.jobs < 1:
-            raise InvalidInputError(f"--jobs is {self.jobs}, must be a whole number of at least 1")
+            raise InvalidInputError(f"--num-jobs is {self.jobs}, must be a whole number of at least 1")
 
     @property
     def is_measured(self) -> bool:

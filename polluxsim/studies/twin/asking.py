@@ -1,4 +1,10 @@
-"""Make the situation of a question to the twin: the state, the parameters, the history and the later arrivals."""
+"""The situation of a question to the twin: what is known about a live cluster, and what its futures assume.
+
+The twin of a cluster with Slurm simulates futures from the present state of the cluster (see `futures`). A question
+first gathers what they need: the state as a world of the simulation, the parameters of the schedulers, the earlier jobs
+from which run times are drawn, and the jobs that arrive later. Each of these has several sources. The notes of a
+situation say which one was used, and what is assumed.
+"""
 
 from __future__ import annotations
 
@@ -25,36 +31,41 @@ from polluxsim.studies.twin.history import Arrival, History, PastJob, known_at, 
 from polluxsim.studies.twin.later_priorities import BASIC_PRIORITIES, weights_of
 from polluxsim.studies.twin.settings import given_policy, parameters_of, stated
 from polluxsim.studies.twin.world import World
+from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import read_workload
 
+# Values of `arrivals` that are no file.
 NONE = "none"
 RECENT = "recent"
+
+FIRST_DATE = 365 * 86_400  # a time before this one counts from the start of a recording, and not from 1970 [s]
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A world, from where its futures come, and sentences on what is assumed."""
+    """A live cluster, and all that its futures assume."""
 
-    world: World
-    source: Source
-    notes: Sequence[str]
+    world: World  # the present state, under the parameters of the schedulers
+    source: Source  # from where the futures take run times and later jobs
+    notes: Sequence[str]  # sentences on what is assumed, left out or missing
 
     def names(self, asked: Sequence[str]) -> list[str]:
-        """Return the names of the asked jobs; without any, those of all pending jobs.
+        """Return the names of the asked jobs; without any, those of all pending jobs that have an estimate.
 
-        Raise InvalidInputError if a job is not in the queue, or has no estimate.
+        Raise InvalidInputError if a job neither waits nor runs, or has no estimate.
         """
         pending = [job.name for job in self.world.pending]
-        known = [*pending, *(job.name for job in self.world.running)]
+        with_estimate = [*pending, *(job.name for job in self.world.running)]
         for name in asked:
             if name in self.world.kept_out:
                 raise InvalidInputError(
                     f"job {name} has no estimate, as all pending jobs that {self.world.kept_out[name]}; leave it out"
                 )
-            if name not in known:
+            if name not in with_estimate:
+                hint = did_you_mean(name, with_estimate)
                 raise InvalidInputError(
-                    f"{name} neither waits nor runs in {self.world.state.source}{did_you_mean(name, known)}; give the "
-                    "id of a job as squeue prints it"
+                    f"{name} neither waits nor runs in {self.world.state.source}{hint}; give the id of a job as squeue "
+                    "prints it"
                 )
         return list(asked) or pending
 
@@ -71,6 +82,8 @@ def situation(
 
     Parameters
     ----------
+    state
+        The present state of the cluster.
     policy
         Slurm's policy with its settings; without it, the configuration of the state, or the parameters whose plans
         agree best with `squeue --start`.
@@ -80,11 +93,19 @@ def situation(
     arrivals
         Later jobs: none, recent ones, or the name of a workload file.
     zone
-        Time zone of an output of sacct.
+        Time zone of the local times in `history`.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the policy is not Slurm's.
+    InvalidInputError
+        If a file cannot be read.
     """
     parameters, sentence = _parameters(state, policy)
     past = _past(state, history, zone)
-    later, about_arrivals = _arrivals(past, state, arrivals, has_log=history is not None or bool(state.sacct))
+    has_log = history is not None or bool(state.sacct)
+    later, about_arrivals = _arrivals(past, state, arrivals, has_log=has_log)
     world = World(state, parameters)
     notes = [*state.notes, sentence, *past.notes, _about_run_times(past), about_arrivals]
     notes.append(_about_fair_shares(state))
@@ -96,11 +117,16 @@ def situation(
 
 
 def _parameters(state: SlurmState, policy: str | None) -> tuple[Parameters, str]:
-    """Return the parameters of the schedulers, and a sentence on where they come from."""
+    """Return the parameters of the schedulers, and a sentence on where they come from.
+
+    What the user gives goes before what the state says. The last resort are the parameters that explain the expected
+    starts in the queue best.
+    """
     if policy is not None:
         return parameters_of(vars(given_policy(policy))), f"parameters of the schedulers: {policy}"
     if state.settings:
         of_config = stated(state.settings)
+        # A parameter that is not modelled can change starts, so it is named.
         sentence = "parameters of the schedulers: config.txt"
         if of_config.unused:
             sentence += f", without {', '.join(of_config.unused)}"
@@ -125,9 +151,10 @@ def _past(state: SlurmState, history: Path | None, zone: tzinfo) -> History:
     jobs: list[PastJob]
     if history is not None:
         jobs, notes = read_history(history, zone)
-        if jobs and max(job.submit for job in jobs) < 86_400 * 365:
+        if not _has_dates(jobs):
             jobs = shifted(jobs, state.now)
     elif state.sacct:
+        # The reader of sacct reads files only. The queries print times in UTC, whatever the zone of another output.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sacct.txt"
             path.write_text(state.sacct, encoding="utf-8")
@@ -137,8 +164,16 @@ def _past(state: SlurmState, history: Path | None, zone: tzinfo) -> History:
     return known_at(jobs, state.now, notes)
 
 
+def _has_dates(jobs: Sequence[PastJob]) -> bool:
+    """Return whether the times of jobs count from 1970; true without jobs.
+
+    A recorded run without a date has times since its own start, which lasts less than a year.
+    """
+    return not jobs or max(job.submit for job in jobs) >= FIRST_DATE
+
+
 def _about_run_times(past: History) -> str:
-    """Return a sentence on the run times."""
+    """Return a sentence on where the run times of a future come from."""
     count = len(past.ended)
     if not count:
         return (
@@ -148,7 +183,11 @@ def _about_run_times(past: History) -> str:
 
 
 def _arrivals(past: History, state: SlurmState, arrivals: str, *, has_log: bool) -> tuple[Arrivals, str]:
-    """Return the later jobs, and a sentence on them."""
+    """Return the source of the later jobs, and a sentence on them.
+
+    `has_log` tells whether there is a log of earlier jobs. The queue alone lacks most of the jobs that were
+    submitted lately and have ended.
+    """
     if arrivals == NONE:
         return no_arrivals, "later jobs: none"
     if arrivals == RECENT:
@@ -156,22 +195,38 @@ def _arrivals(past: History, state: SlurmState, arrivals: str, *, has_log: bool)
             return no_arrivals, "later jobs: none, because no log of earlier jobs is given (--history)"
         recent = number_of(len(past.recent), "job")
         return recent_arrivals(past), f"later jobs: {recent} of the last {length(past.span)} drawn again, for as long"
-    jobs = read_workload(Path(arrivals)).jobs
-    most = max((node.gpus for node in state.nodes), default=1) or 1
-    later = []
-    for job in jobs:
-        gpus = job.num_replicas
-        num_nodes = ceil(gpus / most)
-        limit = ceil(job.time_limit / 60) * 60 if job.time_limit else UNLIMITED
-        kind = Kind((job.queue,) if job.queue else ())
-        ask = Ask(num_nodes, ceil(gpus / num_nodes), 1, False, limit, job.user or "", kind)
-        duration = None if job.duration is None else max(int(job.duration), 1)
-        later.append(Arrival(ask, "", state.now + int(job.submit_time), duration))
+    # A cluster whose nodes state no GPUs still has nodes for jobs.
+    most_gpus = max([node.gpus for node in state.nodes if node.gpus], default=1)
+    later = [_arrival(job, most_gpus, state.now) for job in read_workload(Path(arrivals)).jobs]
 
     def given(rng: np.random.Generator) -> Sequence[Arrival]:
+        """Return the same jobs in each future."""
         return later
 
     return given, f"later jobs: {number_of(len(later), 'job')} of {arrivals}"
+
+
+def _arrival(job: Job, most_gpus: int, now: int) -> Arrival:
+    """Return a job of a workload as one that arrives later. Second 0 of the workload is now.
+
+    It gets the fewest nodes that can have its GPUs, of which a node has at most `most_gpus`.
+    """
+    num_nodes = ceil(job.num_replicas / most_gpus)
+    limit = UNLIMITED
+    if job.time_limit:
+        limit = ceil(job.time_limit / 60) * 60  # Slurm keeps limits in whole minutes
+    ask = Ask(
+        num_nodes=num_nodes,
+        gpus=ceil(job.num_replicas / num_nodes),
+        cpus=1,
+        states_tasks=False,
+        limit=limit,
+        user=job.user or "",
+        kind=Kind((job.queue,) if job.queue else ()),
+    )
+    # The kernels count whole seconds, and a job takes at least one.
+    duration = None if job.duration is None else max(int(job.duration), 1)
+    return Arrival(ask, account="", submit=now + int(job.submit_time), duration=duration)
 
 
 def check_policy_folder(folders: Sequence[Path]) -> str | None:
@@ -179,6 +234,7 @@ def check_policy_folder(folders: Sequence[Path]) -> str | None:
 
     Raise InvalidConfigError if there are several.
     """
+    # A policy may be in several of the folders under one name, like a file that replaces another.
     names = sorted({path.stem for folder in folders for path in (folder / "policy").glob("*.yaml")})
     if len(names) > 1:
         raise InvalidConfigError(f"--config-dir has several policies, {', '.join(names)}; choose one with --policy")

@@ -1,4 +1,8 @@
-"""Judge the estimates of a twin with recorded states and the starts that followed."""
+"""Judge the estimates of a twin with recorded states and the starts that followed.
+
+A recorded run of Slurm has two files: snapshots of its state, one line of JSON each, and a record of its jobs. The twin
+estimates the starts from each snapshot as if it were the present, and the record tells the true starts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.logs.live.state import SlurmState, read_line
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.studies.decisions.sources import read_record
-from polluxsim.studies.twin.estimates import LEVELS, NUM_FUTURES, Plans, compared_plans, estimates
+from polluxsim.studies.twin.estimates import LEVELS, NUM_FUTURES, Estimate, Plans, compared_plans, estimates
 from polluxsim.studies.twin.futures import Source, recent_arrivals
 from polluxsim.studies.twin.history import PastJob, known_at, of_record
 from polluxsim.studies.twin.settings import candidates
@@ -31,7 +35,7 @@ class Judged(NamedTuple):
     at: int  # time of the state
     start: int  # true
     estimate: float
-    expected: int  # by `squeue --start`
+    expected: int  # by `squeue --start`; 0 for nothing
     intervals: dict[int, tuple[float, float]]  # by level [%]
 
     def is_inside(self, level: int) -> bool:
@@ -42,7 +46,7 @@ class Judged(NamedTuple):
 
 @dataclass
 class Calibration:
-    """The estimates of all snapshots."""
+    """The estimates from all snapshots, and how far they are from the true starts."""
 
     num_snapshots: int = 0
     num_without_jobs: int = 0  # snapshots without a pending job that the record has
@@ -59,11 +63,16 @@ class Calibration:
         return np.array([abs(judged.estimate - judged.start) for judged in both])
 
     def coverage(self, level: int) -> float:
-        """Return the share of true starts inside the intervals of a level [1]."""
-        return float(np.mean([judged.is_inside(level) for judged in self.judged])) if self.judged else float("nan")
+        """Return the share of true starts inside the intervals of a level [1]; NaN without estimates."""
+        if not self.judged:
+            return float("nan")
+        return float(np.mean([judged.is_inside(level) for judged in self.judged]))
 
     def ratio(self, percentile: int) -> float:
-        """Return a percentile of the twin's errors over that of `squeue --start` [1]."""
+        """Return a percentile of the twin's errors over that of `squeue --start` [1].
+
+        There must be estimates that both made.
+        """
         mine = np.percentile(self.errors(of_squeue=False), percentile)
         return float(mine / np.percentile(self.errors(of_squeue=True), percentile))
 
@@ -79,12 +88,16 @@ def calibrated(
     """Return how far estimates from recorded states are from the recorded starts.
 
     Each state is judged with information from before it: jobs that had ended, submissions so far, and, without given
-    parameters, the parameters that agreed best with `squeue --start` in this and earlier states. Raise
-    InvalidInputError if a file is invalid, or the record does not state when its second 0 was.
+    parameters, the parameters that agreed best with `squeue --start` in this and earlier states. `report` is called
+    after each state with the numbers of judged states and of all states.
+
+    Raise InvalidInputError if a file is invalid, the record does not state when its second 0 was, or no snapshot has a
+    pending job of the record.
     """
     if not snapshots.is_file():
         raise InvalidInputError(f"{snapshots}: no such file; give the snapshots of a run, a line of JSON for each")
     jobs = _recorded_jobs(record)
+    # A recorded job has its end and its duration, so the start follows.
     starts = {job.name: round(job.end - job.duration) for job in jobs}
     events = _events(jobs)
     zero = read_record(record).record.zero or 0.0
@@ -103,19 +116,11 @@ def calibrated(
         if not names:
             result.num_without_jobs += 1
         else:
+            # The twin must not see what happened after the state.
             history = known_at(jobs, state.now)
             source = Source(history, recent_arrivals(history))
             for estimate in estimates(world, source, names, num_futures):
-                result.judged.append(
-                    Judged(
-                        estimate.name,
-                        state.now,
-                        starts[estimate.name],
-                        estimate.start.median,
-                        estimate.expected,
-                        {level: estimate.start.intervals[level] for level in LEVELS},
-                    )
-                )
+                result.judged.append(_judged(estimate, starts[estimate.name], state.now))
         report(number + 1, len(states))
     if not result.judged:
         raise InvalidInputError(f"{snapshots}: no snapshot has a pending job of {record.name}; give files of one run")
@@ -130,10 +135,23 @@ def _events(jobs: Sequence[PastJob]) -> set[int]:
     return times
 
 
+def _judged(estimate: Estimate, start: int, at: int) -> Judged:
+    """Return an estimate that was made at a time, with the true start [s]."""
+    return Judged(
+        job=estimate.name,
+        at=at,
+        start=start,
+        estimate=estimate.start.median,
+        expected=estimate.expected,
+        intervals={level: estimate.start.intervals[level] for level in LEVELS},
+    )
+
+
 def _parameters(state: SlurmState, totals: list[Plans], given: Parameters | None) -> tuple[Parameters, str, Plans]:
     """Return the parameters for a state, their name, and how many plans agree under them.
 
-    `totals` counts the plans that agreed so far under each of the candidates.
+    `totals` counts the plans that agreed so far under each of the candidates, and those of this state are added. At a
+    tie, the first candidate wins, which is the likeliest.
     """
     if given is not None:
         return given, "given", compared_plans(World(state, given))
@@ -150,6 +168,7 @@ def _recorded_jobs(path: Path) -> list[PastJob]:
     """Return the jobs of a recorded run under their ids in Slurm.
 
     The file of the same name that ends in .json states `t0`, and `first_id` if names of jobs are numbers from 0 on.
+    Raise InvalidInputError without `t0`.
     """
     record = read_record(path).record
     if record.zero is None:
@@ -171,7 +190,10 @@ def _recorded_jobs(path: Path) -> list[PastJob]:
 
 
 def _states(path: Path, zero: float) -> Iterator[SlurmState]:
-    """Yield the states of a file with a line of JSON for each."""
+    """Yield the states with jobs of a file with a line of JSON for each. Its times count from `zero`.
+
+    Raise InvalidInputError if a line is invalid.
+    """
     with reading(path), _opened(path) as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -186,7 +208,7 @@ def _states(path: Path, zero: float) -> Iterator[SlurmState]:
 
 
 def _opened(path: Path) -> IO[str]:
-    """Return a text file, which may be compressed."""
+    """Return an open text file, which is decompressed if its name ends in .gz."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
     return path.open(encoding="utf-8")

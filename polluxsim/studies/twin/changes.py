@@ -1,4 +1,8 @@
-"""The effect of a change of a live cluster on its waiting jobs, over paired futures."""
+"""The effect of a change of a live cluster on its waiting jobs, over paired futures.
+
+Each future of the changed cluster has the draws of a future of the present one: the same run times and the same later
+jobs. So the difference of a pair is the effect of the change, and not of chance.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,23 @@ def drained(state: SlurmState, names: Sequence[str]) -> SlurmState:
             raise InvalidInputError(
                 f"--drain is {name}, must be a node of the cluster, like {known[0]}{did_you_mean(name, known)}"
             )
-    return replace(state, nodes=[node._replace(out="drained") if node.name in names else node for node in state.nodes])
+    nodes = []
+    for node in state.nodes:
+        # Running jobs stay on a node that is drained.
+        nodes.append(node._replace(out="drained") if node.name in names else node)
+    return replace(state, nodes=nodes)
 
 
 def with_nodes(state: SlurmState, number: int) -> SlurmState:
-    """Return the state with further nodes, which are like the most frequent nodes."""
+    """Return the state with further nodes, which are like the most frequent nodes and in their partitions."""
+    # Nodes that differ only in their name or their present state are of one kind.
     kinds = Counter(node._replace(name="", out="", is_completing=False) for node in state.nodes)
     kind = kinds.most_common(1)[0][0]
     new = [kind._replace(name=f"new{place + 1}") for place in range(number)]
     partitions = []
     for partition in state.partitions:
         names = partition.nodes
+        # A partition without a list has all nodes that name it, so also the new ones.
         if names and partition.name in kind.partitions:
             names = (*names, *(node.name for node in new))
         partitions.append(partition._replace(nodes=names))
@@ -60,8 +70,12 @@ def effects(
     num_futures: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Effect]:
-    """Return the effects of a change on jobs that wait, over pairs of futures with equal draws."""
+    """Return the effects of a change on jobs that wait, over pairs of futures with equal draws.
+
+    `names` are pending jobs of `world`. `report` is called with the number of futures so far, of both clusters.
+    """
     before = outcomes(world, source, names, num_futures, report=lambda done, first: report(done))
+    # A job that no longer fits on the nodes in use is not pending in the changed world, and never starts there.
     possible = {job.name for job in changed.pending}
     still = [name for name in names if name in possible]
     after = outcomes(changed, source, still, num_futures, report=lambda done, first: report(num_futures + done))
@@ -78,6 +92,9 @@ def effects(
 
 
 def changed_world(world: World, *, drain: Sequence[str], nodes: int, parameters: Parameters | None) -> World:
-    """Return the world after a change."""
+    """Return the world after a change: nodes to drain, a number of new nodes, and other parameters if they are given.
+
+    Raise InvalidInputError if a node to drain does not exist.
+    """
     state = with_nodes(drained(world.state, drain), nodes)
     return World(state, parameters or world.parameters)

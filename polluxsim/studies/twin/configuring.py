@@ -1,4 +1,8 @@
-"""Write the configuration of a simulation from the configuration files of Slurm."""
+"""Write the configuration of a simulation from the configuration files of Slurm.
+
+The cluster is written as `polluxsim log nodes` would write it. The policy is the shipped configuration of `slurm` with
+other values, so that it has all parameters with their explanations.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,10 @@ class Written(NamedTuple):
 
 
 def write_configuration(conf: Path, folder: Path, gres: Path | None = None, accounts: Path | None = None) -> Written:
-    """Write `cluster/NAME.yaml` and `policy/NAME.yaml` of an installation, whose name is `ClusterName`.
+    """Write `cluster/NAME.yaml` and `policy/NAME.yaml` of an installation.
 
-    Raise InvalidInputError if a file cannot be read or written, or no node has GPUs.
+    NAME is `ClusterName`, or "cluster" without it, with hyphens for characters that a file name should not have. Raise
+    InvalidInputError if a file cannot be read or written, or no node has GPUs.
     """
     read = read_conf(conf, gres, accounts)
     # A single partition needs no queues, so that jobs of any workload can run.
@@ -38,6 +43,7 @@ def write_configuration(conf: Path, folder: Path, gres: Path | None = None, acco
     of_site = read.nodes if has_several else [node._replace(partitions=()) for node in read.nodes]
     nodes = node_list(conf.name, of_site)
     unused = list(read.unused)
+    # SchedulerParameters has many parameters in one value, of which some may be used and others not.
     of_conf = stated({key: value for key, (_, value) in read.settings.items()})
     parameters = dict(of_conf.values)
     for key, (line, _) in read.settings.items():
@@ -50,17 +56,22 @@ def write_configuration(conf: Path, folder: Path, gres: Path | None = None, acco
     if tiers:
         parameters["priority_tier"] = tiers
     name = re.sub(r"[^\w-]", "-", read.name)
-    cluster_file, policy_file = folder / "cluster" / f"{name}.yaml", folder / "policy" / f"{name}.yaml"
+    cluster_file = folder / "cluster" / f"{name}.yaml"
+    policy_file = folder / "policy" / f"{name}.yaml"
     of_cluster = cluster_yaml(nodes).replace("polluxsim log nodes", "polluxsim twin config", 1)
     _write(cluster_file, of_cluster)
     _write(policy_file, _policy_yaml(conf.name, parameters))
+    # The lines come in the order in which a user gave the files.
     order = {conf.name: 0, gres.name if gres else "": 1}
     unused.sort(key=lambda line: (order.get(line.file, 2), line.number))
     return Written(cluster_file, policy_file, nodes.num_nodes, nodes.num_gpus, parameters, unused)
 
 
 def _policy_yaml(source: str, parameters: dict[str, Any]) -> str:
-    """Return the shipped configuration of the policy with other values of some parameters."""
+    """Return the shipped configuration of the policy with other values of some parameters.
+
+    The first line, which describes the shipped file, is replaced.
+    """
     lines = [f"# Slurm's policy with the parameters of {source}. Written by 'polluxsim twin config'."]
     for line in (shipped("configs") / POLICY).read_text(encoding="utf-8").splitlines()[1:]:
         name, colon, rest = line.partition(": ")
@@ -82,7 +93,7 @@ def _flow(value: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, whole or not at all. Raise InvalidInputError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:

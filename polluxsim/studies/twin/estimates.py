@@ -1,4 +1,8 @@
-"""Estimates of starts and ends with intervals, from futures of a live cluster."""
+"""Estimates of starts and ends with intervals, from futures of a live cluster.
+
+An estimate is the distribution of a time over futures. How well the rules fit the cluster shows in another way: in how
+many plans of one cycle are those that slurmctld itself has made (`Plans`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,10 @@ SLACK = 2  # largest difference between a plan and `squeue --start` that counts 
 
 
 class Times(NamedTuple):
-    """The distribution of a time [s since 1970-01-01 UTC]; ∞ after the end of the futures."""
+    """The distribution of a time [s since 1970-01-01 UTC], or of a difference of times [s].
+
+    A time after the end of a future is ∞.
+    """
 
     median: float
     intervals: Mapping[int, tuple[float, float]]  # by level [%]
@@ -35,9 +42,10 @@ class Estimate(NamedTuple):
 
 
 def times_of(values: Sequence[float]) -> Times:
-    """Return the distribution of times in futures."""
+    """Return the distribution of a time whose values in the futures are given."""
     intervals = {}
     for level in LEVELS:
+        # An interval leaves equal parts of the futures out on both sides.
         outside = (100 - level) / 200
         intervals[level] = quantile(values, outside), quantile(values, 1 - outside)
     return Times(quantile(values, 0.5), intervals)
@@ -50,7 +58,7 @@ def estimates(
     num_futures: int = NUM_FUTURES,
     report: Callable[[int, float], None] = lambda done, mean_wait: None,
 ) -> list[Estimate]:
-    """Return the estimates of pending and running jobs of a world."""
+    """Return the estimates of pending and running jobs of a world. `report` is that of `futures.outcomes`."""
     return estimates_of(world, outcomes(world, source, names, num_futures, report=report))
 
 
@@ -78,7 +86,10 @@ class Plans(NamedTuple):
 
 
 def compared_plans(world: World) -> Plans:
-    """Return how many planned starts of a cycle are within 2 s of the starts that slurmctld expects."""
+    """Return how many starts of a cycle, made or planned, are within 2 s of the starts that slurmctld expects.
+
+    Jobs without an expected start, and jobs that the cycle does not plan, are not compared.
+    """
     cycle = backfill(world.cluster_state(), world.parameters)
     plans = {plan.job.name: plan.start for plan in cycle.plans}
     plans |= {start.job.name: world.state.now for start in cycle.starts}
@@ -87,7 +98,10 @@ def compared_plans(world: World) -> Plans:
 
 
 def fitted_parameters(world: World) -> tuple[Parameters, str]:
-    """Return the parameters whose plans agree best with `squeue --start`, and a sentence on them."""
+    """Return the parameters whose plans agree best with `squeue --start`, and a sentence on them.
+
+    At a tie, or without a plan that can be compared, these are the likeliest candidates.
+    """
     counts = []
     for name, parameters in candidates():
         counts.append((compared_plans(World(world.state, parameters)), name, parameters))

@@ -49,7 +49,7 @@ def choose(
     num_nodes, gpus, cpus = request[NODES], request[GPUS], request[CPUS]
     num_fitting = 0
     num_runs = 0
-    previous = -2
+    previous = -2  # no neighbour of node 0
     for node in range(free.shape[1]):
         if not has(allowed, node) or free[0, node] < gpus or free[1, node] < cpus:
             continue
@@ -65,6 +65,7 @@ def choose(
             runs[num_runs, 3] = 0
             num_runs += 1
         previous = node
+    # `chosen` keeps its nodes if the job does not fit.
     if num_fitting < num_nodes:
         return False
     for word in range(len(chosen)):
@@ -127,7 +128,7 @@ def fits_now(request: IntArray, allowed: IntArray, free: IntArray) -> bool:
 
 @helper
 def has_at_least(nodes: IntArray, count: int) -> bool:
-    """Return whether a set has a number of nodes."""
+    """Return whether a set has at least a number of nodes."""
     for word in range(len(nodes)):
         rest = nodes[word]
         while rest:
@@ -179,6 +180,7 @@ def expected_start(
     The rule is `policies.slurm.will_run.will_run`. `of_partition` are the allowed nodes, and `suitable` those of them
     with the GPU type and features. `by_end` are the running jobs by expected end, and `trial` is working memory.
     """
+    # The cheapest test comes first.
     if not has_at_least(suitable, request[NODES]):
         return -1
     if choose(request, suitable, free, weights, runs, chosen):
@@ -214,6 +216,7 @@ def expected_start(
             is_end_of_group = next_end > edge + window
         if not is_end_of_group:
             continue
+        # The count saves most of the choices, which take longer.
         if num_fitting >= request[NODES] and choose(request, suitable, trial, weights, runs, chosen):
             return int(end_of(ends[last], now, parameters))
         last = -1

@@ -1,4 +1,8 @@
-"""Futures of a live cluster: draw what is unknown, and let Slurm's rules run on."""
+"""Futures of a live cluster: draw what is unknown, and let Slurm's rules run on.
+
+Unknown are the run times of all jobs, and the jobs that arrive later. Everything else follows from the rules, which the
+kernel `future` simulates. The kernel releases the lock of Python, so that threads simulate futures beside each other.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from polluxsim.studies.twin.kernels import NEVER, RUNS, WAITS, future
 from polluxsim.studies.twin.world import COMPLETION, Table, World, free_of, order_of_id, parameter_row
 
 HORIZON = 30 * DAY  # a future is simulated for this long at most [s]
-SEED = 0
+SEED = 0  # equal questions get equal answers
 
 Arrivals = Callable[[np.random.Generator], Sequence[Arrival]]
 
@@ -70,7 +74,7 @@ def outcomes(
 
 
 class Simulation:
-    """The simulations of a world."""
+    """The simulations of a world: what all futures have in common, and `run` for a single one."""
 
     def __init__(self, world: World, source: Source, jobs: Sequence[str], seed: int) -> None:
         self._world = world
@@ -94,7 +98,7 @@ class Simulation:
         return np.array(rows, np.int64).reshape(-1, 2)
 
     def run(self, number: int) -> list[tuple[float, float]]:
-        """Return the start and the end of each asked job in a future [s]; ∞ after its end."""
+        """Return the start and the end of each asked job in the future with a number [s]; ∞ after its end."""
         world = self._world
         # Draws about jobs of the state come from a generator of their own, so that arrivals do not change them.
         rng = np.random.default_rng([self._seed, number, 0])
@@ -124,6 +128,7 @@ class Simulation:
             elif self._source.draws_run_times:
                 durations[job.name] = draws.duration(ask_of(job), job.account, elapsed)
             else:
+                # A job that exceeds its limit ends at once.
                 durations[job.name] = max(job.limit, elapsed + 1)
         return durations
 
@@ -132,6 +137,7 @@ class Simulation:
         draws = Draws(self._groups, rng)
         rows = []
         for arrival in self._source.arrivals(rng):
+            # The draw comes before the check, so that worlds with other nodes draw alike.
             duration = arrival.duration
             if duration is None:
                 duration = draws.duration(arrival.ask, arrival.account)
@@ -148,7 +154,7 @@ class Simulation:
         return max(priority, 1.0) if priority else 0.0
 
     def _simulated(self, jobs: Table, num_first: int) -> list[tuple[float, float]]:
-        """Return the start and the end of each asked job."""
+        """Return the start and the end of each asked job. `jobs` has `num_first` rows of the state, then later jobs."""
         world = self._world
         now = world.state.now
         num_running = len(world.running)
@@ -167,9 +173,11 @@ class Simulation:
             held_from[place] = used, used + len(held_by_job[place])
             used = held_from[place, 1]
             job_nodes[place] = world.words(node_set(held.node for held in held_by_job[place]))
+        # Each job that waits takes as many rows as nodes when it starts.
         held = np.zeros((len(rows_of_held) + int(jobs[num_running:, 0].sum()) + 1, 3), np.int64)
         if rows_of_held:
             held[: len(rows_of_held)] = rows_of_held
+        # A running job has started, so the simulation need not wait for it.
         asked = np.zeros(num_jobs, np.int64)
         for place in self._places:
             asked[place] = place >= num_running
@@ -196,7 +204,7 @@ class Simulation:
 
 
 def recent_arrivals(history: History) -> Arrivals:
-    """Return the arrivals that are drawn from the recent ones."""
+    """Return a source of arrivals that are drawn from the recent ones of a history."""
     return lambda rng: drawn_arrivals(history, rng)
 
 

@@ -1,4 +1,9 @@
-"""Earlier jobs of a cluster, and draws of run times and arrivals from them."""
+"""Earlier jobs of a cluster, and draws of run times and arrivals from them.
+
+Earlier jobs come from an output of sacct, a recorded run, or the jobs in the queue that ended (`PastJob`). What is
+known of them at the time of a state is a `History`. `Draws` draws run times, as shares of the time limit, from jobs
+like the one that is drawn for.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +60,7 @@ class History:
 
     @property
     def ended(self) -> list[PastJob]:
-        """Return the latest jobs that have ended."""
+        """Return the latest jobs that have ended, at most `MOST_JOBS`, in the order of submission."""
         return [job for job in self.jobs if job.end][-MOST_JOBS:]
 
     @cached_property
@@ -72,19 +77,24 @@ class History:
 
 
 def known_at(jobs: Iterable[PastJob], now: int, notes: Sequence[str] = ()) -> History:
-    """Return what is known of jobs at a time: later submissions and ends are not, and are counted."""
-    known = []
+    """Return what is known of jobs at a time: jobs that were submitted, and ends until then.
+
+    A note counts the jobs that end later, whether or not they were submitted.
+    """
+    submitted = []
     num_later = 0
     for job in sorted(jobs, key=lambda job: job.submit):
-        if job.end > now:
+        ends_later = job.end > now
+        if ends_later:
             num_later += 1
         if job.submit > now:
             continue
-        known.append(job._replace(end=0, duration=0.0) if job.end > now else job)
+        # At that time, the job waits or runs.
+        submitted.append(job._replace(end=0, duration=0.0) if ends_later else job)
     more = []
     if num_later:
         more.append(f"history: {number_of(num_later, 'job')} that end after the state are ignored")
-    return History(known, now, [*notes, *more])
+    return History(submitted, now, [*notes, *more])
 
 
 def read_history(path: Path, zone: tzinfo = UTC) -> tuple[list[PastJob], list[str]]:
@@ -94,6 +104,7 @@ def read_history(path: Path, zone: tzinfo = UTC) -> tuple[list[PastJob], list[st
     """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file; give an output of sacct --parsable2, or a recorded run")
+    # A recorded run is CSV with commas, and sacct is asked for bars.
     with path.open("rb") as file:
         is_sacct = b"|" in file.readline()
     if is_sacct:
@@ -138,7 +149,7 @@ def _of_sacct(path: Path, zone: tzinfo) -> tuple[list[PastJob], list[str]]:
 
 
 def _past(job: LogJob, *, has_ended: bool) -> PastJob:
-    """Return a job of sacct."""
+    """Return a job of sacct. A job without a number of nodes counts as one on a single node."""
     values = dict(zip(SLURM.extras, job.extras, strict=True))
 
     def number(key: str) -> float | None:
@@ -162,11 +173,14 @@ def of_queue(state: SlurmState, ask_of: Callable[..., Ask]) -> list[PastJob]:
     """Return the jobs of the queue as earlier jobs: those that ended are still there for some minutes."""
     jobs = []
     for job in state.jobs:
-        has_ended = not job.is_pending and not job.is_running and job.start and job.end >= job.start
-        end = job.end if has_ended else 0
-        jobs.append(
-            PastJob(job.name, ask_of(job), job.account, job.submit, end, float(job.end - job.start) if end else 0.0)
-        )
+        end = 0
+        duration = 0.0
+        # A job that was cancelled before it started has no run time.
+        has_run = job.start and job.end >= job.start
+        if has_run and not job.is_pending and not job.is_running:
+            end = job.end
+            duration = float(job.end - job.start)
+        jobs.append(PastJob(job.name, ask_of(job), job.account, job.submit, end, duration))
     return jobs
 
 
@@ -195,10 +209,11 @@ class Draws:
         self._sums: dict[tuple[object, ...], NDArray[np.float64]] = {}
 
     def duration(self, ask: Ask, account: str, elapsed: float = 0.0) -> int:
-        """Return the whole run time of a job that has run for some time [s]."""
+        """Return the whole run time of a job that has run for some time [s], as whole seconds above that time."""
         rng = self._rng
         if ask.limit >= UNLIMITED:
             return self._without_limit(elapsed)
+        # A job that is over its limit, or reaches it, ends when slurmctld next checks.
         if elapsed >= ask.limit:
             return int(elapsed + rng.uniform(1, CHECK))
         share = self._share(self._groups.keys_of(ask, account), elapsed / ask.limit)
@@ -207,7 +222,7 @@ class Draws:
         return max(int(share * ask.limit), int(elapsed) + 1, 1)
 
     def _share(self, keys: Sequence[tuple[object, ...]], least: float) -> float:
-        """Return a share of the limit above another share.
+        """Return a drawn share of the limit that is above `least`. `keys` are groups of the job, the smallest first.
 
         The distribution of each group is mixed with that of the next larger group. Given that the job still runs, a
         group counts by the weight of its jobs that ran longer.
@@ -223,6 +238,7 @@ class Draws:
             survival = (longer + rest * survival) / (total + rest) if total + rest else survival
             rest = OF_GROUP
         beyond.reverse()
+        # One uniform number decides all: which group, and then which job of it.
         for level, (key, (_, longer)) in enumerate(zip(keys, ahead, strict=True)):
             other = (OF_ALL if level + 1 == len(keys) else OF_GROUP) * beyond[level]
             if longer + other <= 0:
@@ -250,15 +266,24 @@ class Draws:
         return float(sums[-1]), float(sums[-1] - sums[first])
 
     def _drawn(self, key: tuple[object, ...], least: float, u: float) -> float:
-        """Return the share of a drawn job of a group whose share is larger than another one."""
+        """Return the share of a drawn job of a group, among those with a share above `least`.
+
+        `u` is a uniform number in [0, 1), which is looked up among the weights.
+        """
         group = self._groups.by_key[key]
         sums = self._sum(key)
         first = int(np.searchsorted(group.shares, least, side="right"))
-        place = int(np.searchsorted(sums, sums[first] + u * (sums[-1] - sums[first]), side="right")) - 1
-        return float(group.shares[min(max(place, first), len(group.shares) - 1)])
+        weight = sums[first] + u * (sums[-1] - sums[first])
+        place = int(np.searchsorted(sums, weight, side="right")) - 1
+        # Rounding must not lead out of the jobs with a larger share.
+        place = min(max(place, first), len(group.shares) - 1)
+        return float(group.shares[place])
 
     def _without_limit(self, elapsed: float) -> int:
-        """Return the run time of a job without a limit: that of an earlier job that ran longer."""
+        """Return the run time of a job without a limit: that of an earlier job that ran longer.
+
+        If none ran longer, the job runs twice as long as it has so far, and an hour more.
+        """
         longer = self._groups.durations[self._groups.durations > elapsed]
         if not len(longer):
             return int(2 * elapsed) + 3600
@@ -267,7 +292,7 @@ class Draws:
 
 @dataclass
 class Groups:
-    """Ended jobs by group."""
+    """Ended jobs by group. Jobs without a limit are in no group, because they have no share of it."""
 
     jobs: Sequence[PastJob]
     by_key: dict[tuple[object, ...], _Group] = field(init=False)
@@ -295,6 +320,7 @@ class Groups:
     @staticmethod
     def keys_of(ask: Ask, account: str) -> list[tuple[object, ...]]:
         """Return the groups of a job, the smallest first."""
+        # Sizes between two powers of two are alike.
         size = (ask.num_nodes * ask.gpus).bit_length()
         keys: list[tuple[object, ...]] = []
         if ask.user:
@@ -314,7 +340,7 @@ class Arrival(NamedTuple):
 
 
 def drawn_arrivals(history: History, rng: np.random.Generator) -> list[Arrival]:
-    """Return later jobs, drawn from the recent ones, for as long as these are known."""
+    """Return later jobs, drawn from the recent ones, for as long as these are known; in the order of submission."""
     recent = history.recent
     span = history.span
     if not recent or span <= 0:
@@ -330,7 +356,7 @@ def drawn_arrivals(history: History, rng: np.random.Generator) -> list[Arrival]:
 
 
 def shifted(jobs: Sequence[PastJob], now: int) -> list[PastJob]:
-    """Return jobs without dates as if the last one had just been submitted."""
+    """Return jobs without dates as if the last one had just been submitted. No end is then later than now."""
     last = max((job.submit for job in jobs), default=0)
     moved = []
     for job in jobs:

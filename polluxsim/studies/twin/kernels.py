@@ -65,6 +65,7 @@ def reserves(job: IntArray, now: int, parameters: IntArray) -> bool:
 @helper
 def insert_in_queue(job: int, jobs: IntArray, queue: IntArray, length: int) -> int:
     """Insert a job behind those of equal tier and priority, and return the new length of the queue."""
+    # From the end, because most jobs of equal priority come in the order of the queue.
     place = length
     while place > 0:
         other = queue[place - 1]
@@ -81,7 +82,7 @@ def insert_in_queue(job: int, jobs: IntArray, queue: IntArray, length: int) -> i
 
 @helper
 def drop(values: IntArray, length: int, value: int) -> int:
-    """Remove a value from the first places of an array, and return their new number."""
+    """Remove a value from the first `length` places of an array, if it is there, and return their new number."""
     place = 0
     while place < length and values[place] != value:
         place += 1
@@ -94,7 +95,7 @@ def drop(values: IntArray, length: int, value: int) -> int:
 
 @helper
 def insert_by_end(job: int, by_end: IntArray, length: int, ends: IntArray) -> int:
-    """Insert a running job by its expected end, and return the new number of running jobs."""
+    """Insert a running job by its expected end, behind equal ends, and return the new number of running jobs."""
     place = length
     while place > 0 and ends[by_end[place - 1]] > ends[job]:
         by_end[place] = by_end[place - 1]
@@ -208,11 +209,13 @@ def future(
         if phases[job] == RUNS:
             num_running = insert_by_end(job, by_end, num_running, ends)
             true_ends[job] = jobs[job, DURATION]
+    # A count, because a job may wait for several others.
     for index in range(len(dependencies)):
         is_blocked[dependencies[index, 0]] += 1
     num_asked = 0
     for job in range(num_jobs):
         num_asked += asked[job]
+    # What changed before the state is unknown, so both schedulers look at the queue.
     main_is_due = True
     backfill_is_due = True
     rest_is_due = False
@@ -223,6 +226,7 @@ def future(
     while now <= until:
         # Ends and submissions.
         has_changed = False
+        # Backwards, because a job that ends is removed from the array.
         for place in range(num_running - 1, -1, -1):
             job = by_end[place]
             if true_ends[job] > now:
@@ -234,6 +238,7 @@ def future(
             for index in range(len(dependencies)):
                 if dependencies[index, 1] == job:
                     is_blocked[dependencies[index, 0]] -= 1
+        # Only an end can free a job that waits for another one.
         if num_cycles == 0 or has_changed:
             for job in range(next_submission):
                 if phases[job] == WAITS and not is_blocked[job] and jobs[job, SUBMIT] <= now:
@@ -254,7 +259,7 @@ def future(
             backfill_is_due = True
         num_cycles += 1
         for word in range(num_words):
-            ready[word] = -1
+            ready[word] = -1  # all nodes
             if now < completing_until:
                 ready[word] = ~completing[word]
 
@@ -292,6 +297,7 @@ def future(
                     used = hold(job, jobs[job], chosen, job_nodes, held_from, held, used)
                     give_back(job, held_from, held, free, -1)
                     ends[job] = now + jobs[job, LIMIT]
+                    # A job runs for a second at least, so that it ends after the moment of its start.
                     true_ends[job] = now + max(jobs[job, DURATION], 1)
                     num_running = insert_by_end(job, by_end, num_running, ends)
                     phases[job] = RUNS
@@ -381,6 +387,7 @@ def future(
                 is_known = False
                 expected = -1
                 while start >= 0:
+                    # The answer of WILL_RUN holds for all attempts with equal nodes.
                     later = look(window_times, window_nodes, num_windows, start, request[LIMIT], usable)
                     for word in range(num_words):
                         in_partition[word] = usable[word] & of_partitions[partition, word]
@@ -460,5 +467,6 @@ def future(
                 next_time = min(next_time, (last_main // interval + 1) * interval)
         if next_time == LATE:
             break
+        # slurmctld counts whole seconds, and a time must not come twice.
         now = max(next_time, now + 1)
     return num_cycles

@@ -1,4 +1,8 @@
-"""The parameters of Slurm's schedulers of a live cluster: given, read, or inferred from its expected starts."""
+"""The parameters of Slurm's schedulers of a live cluster: given, read, or inferred from its expected starts.
+
+Slurm writes its keys with capital letters at will, so that keys are compared in small letters. A value that cannot be
+read counts as unused, or as 0, and raises no error: the files are those of another system.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ CONFIG_NAMES = {
 }  # fmt: skip
 """Parameters of the policy by the keys of slurm.conf in small letters. SchedulerParameters has further ones."""
 
-IN_MINUTES = ("priority_max_age", "priority_calc_period")
+IN_MINUTES = ("priority_max_age", "priority_calc_period")  # parameters that slurm.conf states as a time, like 7-0
 FLAGS = ("bf_running_job_reserve", "assoc_limit_stop")  # parameters that are true if they stand alone
 
 
@@ -42,7 +46,10 @@ class Stated(NamedTuple):
 
 
 def stated(settings: Mapping[str, str]) -> Stated:
-    """Return the parameters of the policy `slurm` in the settings of slurm.conf or `scontrol show config`."""
+    """Return the parameters of the policy `slurm` in the settings of slurm.conf or `scontrol show config`.
+
+    Keys other than those in `CONFIG_NAMES` and SchedulerParameters are neither used nor returned.
+    """
     values: dict[str, Any] = {}
     unused: list[str] = []
     known = {field.name for field in fields(Slurm) if field.init}
@@ -52,6 +59,7 @@ def stated(settings: Mapping[str, str]) -> Stated:
             values[name] = _value(name, value)
         if key.lower() != "schedulerparameters":
             continue
+        # scontrol prints (null) for a setting without a value.
         for part in filter(None, value.replace("(null)", "").split(",")):
             parameter, equals, number = part.strip().partition("=")
             if parameter in FLAGS:
@@ -64,13 +72,14 @@ def stated(settings: Mapping[str, str]) -> Stated:
 
 
 def _value(name: str, text: str) -> Any:
-    """Return the value of a parameter in the form of the policy."""
+    """Return the value of a parameter in the form of the policy; 0 for a number that cannot be read."""
     if name in ("scheduler_type", "priority_type"):
         return text
     if name == "priority_favor_small":
         return text.lower() in ("yes", "1", "true")
     if name in IN_MINUTES:
         return max(minutes(text) // 60, 1)
+    # scontrol prints units behind numbers, like "30 sec".
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
 
@@ -82,7 +91,7 @@ def parameters_of(values: Mapping[str, Any]) -> Parameters:
 
 
 def given_policy(text: str) -> Slurm:
-    """Return the policy that a user names. Raise InvalidConfigError if it is not Slurm's."""
+    """Return the policy that a user names. Raise InvalidConfigError if there is none, or it is not Slurm's."""
     policy = named_policy(text).make()
     if not isinstance(policy, Slurm):
         raise InvalidConfigError(f"--policy is {text}, must be Slurm's, like 'slurm(bf_interval=60)'")

@@ -1,4 +1,8 @@
-"""When a job would start if it were submitted now, and the requests that would start sooner."""
+"""When a job would start if it were submitted now, and the other requests that would start earliest.
+
+Each request is simulated on its own: its job is added to the state, at the end of the queue or by its priority. Nothing
+is submitted.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,10 @@ class Tried(NamedTuple):
 
 
 def default_partition(state: SlurmState) -> str:
-    """Return the partition of a job that names none; empty if the state tells no default."""
+    """Return the partition of a job that names none; empty if the state tells no default.
+
+    Without a list of partitions, the only partition of the nodes is the default.
+    """
     names = [partition.name for partition in state.partitions if partition.is_default]
     if names:
         return names[0]
@@ -54,13 +61,13 @@ def default_partition(state: SlurmState) -> str:
 
 
 def partitions_of(state: SlurmState) -> list[str]:
-    """Return the names of the partitions."""
+    """Return the names of the partitions: of their list, or without one those of the nodes, in order."""
     names = [partition.name for partition in state.partitions]
     return names or sorted({name for node in state.nodes for name in node.partitions})
 
 
 def check_partition(state: SlurmState, name: str) -> None:
-    """Raise InvalidInputError if there is no such partition."""
+    """Raise InvalidInputError if a partition is not among those of the state; nothing is checked without any."""
     names = partitions_of(state)
     if names and name not in names:
         raise InvalidInputError(f"--partition is {name}, {allowed_among(name, names)}")
@@ -73,8 +80,9 @@ def tried(
     num_futures: int,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Tried]:
-    """Return the job that a user wishes, and the three other requests with the earliest median start.
+    """Return the job that a user wishes, and at most three other requests, those with the earliest median starts.
 
+    They may start later than the job itself. A request that starts in no more than half of the futures is left out.
     Raise InvalidInputError if the nodes of the partition can never run the job.
     """
     wishes = [("", wish), *alternatives(world.state, wish)]
@@ -87,19 +95,21 @@ def tried(
         where = f"partition {wish.partition}" if wish.partition else "the cluster"
         raise InvalidInputError(f"--gpus is {wish.gpus}, must be at most what the nodes in use of {where} have")
     possible = [other for other in others if other.start is not None and other.start.median < inf]
+    # Requests with equal starts keep the order of `alternatives`.
     possible.sort(key=lambda other: other.start.median if other.start else inf)
     return [first, *possible[:MOST_ALTERNATIVES]]
 
 
 def alternatives(state: SlurmState, wish: Wish) -> Iterator[tuple[str, Wish]]:
     """Yield other requests, each with its change in words: fewer GPUs, a shorter limit, another partition."""
+    # Halving covers all sizes with few requests, each of which takes some seconds.
     gpus = wish.gpus // 2
     while gpus:
         yield f"{gpus} GPUs" if gpus > 1 else "1 GPU", wish._replace(gpus=gpus)
         gpus //= 2
     if wish.limit < UNLIMITED:
         for part in (2, 4, 8):
-            limit = ceil(wish.limit / part / 60) * 60
+            limit = ceil(wish.limit / part / 60) * 60  # whole minutes, as Slurm keeps limits
             if limit >= LEAST_LIMIT:
                 yield f"limit of {limit // 60} min", wish._replace(limit=limit)
     for name in partitions_of(state):
@@ -126,6 +136,7 @@ def _estimate(world: World, source: Source, wish: Wish, num_futures: int) -> Est
     job = job_of_wish(world, wish)
     if job is None or not world.can_run(ask_of(job)):
         return None
+    # The world is made anew, because the job changes the order of the queue.
     with_job = World(replace(world.state, jobs=[*world.state.jobs, job]), world.parameters)
     (estimate,) = estimates_of(with_job, outcomes(with_job, source, [job.name], num_futures))
     return estimate
@@ -135,6 +146,7 @@ def job_of_wish(world: World, wish: Wish) -> StateJob | None:
     """Return the job of a wish as Slurm would have it in the queue; None if no node has GPUs."""
     state = world.state
     partitions = tuple(filter(None, wish.partition.split(",")))
+    # A partition whose nodes differ has jobs on as few nodes as possible.
     sizes = [node.gpus for node in state.nodes if not partitions or set(partitions) & set(node.partitions)]
     most = max(sizes, default=0)
     if not most:
@@ -151,6 +163,7 @@ def job_of_wish(world: World, wish: Wish) -> StateJob | None:
         states_tasks=False, features=frozenset(), required=(), excluded=(), partitions=partitions, qos="",
         user=wish.user, account=wish.account, title=NEW, after=(), special=(),
     )  # fmt: skip
+    # priority/basic gives each later job a priority below all others.
     priority = world.priority_of()(ask_of(job), wish.account, state.now)
     if not priority or any(other.priority > BASIC_PRIORITIES for other in pending):
         priority = min([other.priority for other in pending], default=2.0) - 1.0

@@ -44,6 +44,7 @@ def look(times: IntArray, nodes: IntArray, count: int, start: int, limit: int, f
                 if free[word]:
                     is_empty = False
             is_first = False
+        # Behind the job, nothing is taken from `free`, and only its emptiness counts.
         elif is_empty:
             for word in range(num_words):
                 if free[word]:
@@ -76,6 +77,7 @@ def plan(times: IntArray, nodes: IntArray, count: int, used: IntArray, begin: in
 
     The rule is `Windows.plan`.
     """
+    # No window is before the beginning of the map.
     begin = max(begin, times[0, 0])
     count = split(times, nodes, count, begin)
     count = split(times, nodes, count, finish)

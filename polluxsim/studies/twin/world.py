@@ -1,4 +1,8 @@
-"""The state of a live cluster as the arrays of the kernels."""
+"""The state of a live cluster as the arrays of the kernels, and as the values of `polluxsim.policies.slurm`.
+
+The kernels know nodes, partitions, kinds and users by numbers. A `World` gives out these numbers as jobs come, so
+`sets_of_kinds` must be called after the rows of all jobs are made.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +63,13 @@ class World:
     state: SlurmState
     parameters: Parameters
     nodes: tuple[Node, ...] = field(init=False)
-    running: list[StateJob] = field(init=False)
+    running: list[StateJob] = field(init=False)  # without jobs whose nodes are unknown
     pending: list[StateJob] = field(init=False)  # in the order of their ids
     kept_out: dict[str, str] = field(init=False)  # why pending jobs have no estimate
-    up: NodeSet = field(init=False)
-    _numbers: dict[str, int] = field(init=False)
+    up: NodeSet = field(init=False)  # nodes in use, which take jobs
+    _numbers: dict[str, int] = field(init=False)  # of the nodes, by name
     _tiers: Mapping[str, int] = field(init=False)
+    # Numbers in the order in which the kernels need them. The partitions of a job count as one partition.
     _partitions: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
     _kinds: dict[Kind, int] = field(default_factory=dict, init=False)
     _users: dict[str, int] = field(default_factory=dict, init=False)
@@ -90,7 +95,8 @@ class World:
                 self.kept_out[job.name] = "ask for more than the nodes in use have"
 
     def can_run(self, ask: Ask) -> bool:
-        """Return whether the nodes suffice for a job when no other job runs."""
+        """Return whether the nodes in use suffice for a job when no other job runs."""
+        # Jobs that differ only in their limit or user have one answer.
         key = ask._replace(limit=0, user="")
         if key not in self._runnable:
             suitable = self.suitable(ask.kind)
@@ -101,10 +107,14 @@ class World:
 
     @staticmethod
     def _has(node: Node, gpus: int, cpus: int) -> bool:
+        """Return whether a node has as many GPUs and CPUs in all."""
         return node.gpus >= gpus and node.cpus >= cpus
 
     def of_partitions(self, names: tuple[str, ...]) -> NodeSet:
-        """Return the nodes in use of partitions."""
+        """Return the nodes in use of partitions; of all partitions without a name.
+
+        A node without partitions, as in an incomplete list of nodes, is in each of them.
+        """
         listed = {partition.name: partition.nodes for partition in self.state.partitions}
         numbers: list[int] = []
         for number, node in enumerate(self.state.nodes):
@@ -120,6 +130,7 @@ class World:
         return self._suitable[kind]
 
     def _suiting(self, kind: Kind) -> NodeSet:
+        """Return the nodes in use that suit a kind of jobs, found by looking at each."""
         suitable = self.of_partitions(kind.partitions)
         for number in numbers_of(suitable):
             node = self.state.nodes[number]
@@ -134,6 +145,7 @@ class World:
         """Return the row of a job for the kernels, without its run time."""
         row = np.zeros(NUM_COLUMNS, np.int64)
         row[[NODES, GPUS, CPUS]] = ask.num_nodes, ask.gpus, ask.cpus
+        # A job that has its nodes for itself asks for as many CPUs as the largest node has.
         if ask.cpus < 0:
             row[CPUS] = max(node.cpus for node in self.nodes)
         row[[STATES_TASKS, LIMIT, SUBMIT, ELIGIBLE]] = ask.states_tasks, ask.limit, submit, submit
@@ -152,7 +164,7 @@ class World:
         return np.array(rows, np.int64).reshape(-1, NUM_COLUMNS)
 
     def sets_of_kinds(self) -> tuple[Table, Table]:
-        """Return the nodes of each kind of jobs and of each partition, as words."""
+        """Return the nodes of each kind of jobs and of each partition so far, as words, shape (kinds, words)."""
         kinds = [self.words(self.suitable(kind)) for kind in self._kinds]
         partitions = [self.words(self.of_partitions(names)) for names in self._partitions]
         shape = (-1, self.num_words)
@@ -160,7 +172,7 @@ class World:
 
     @property
     def num_words(self) -> int:
-        """Return the number of words of a set of nodes."""
+        """Return the number of words of a set of nodes, at least 1."""
         return len(self.nodes) // BITS + 1
 
     def words(self, nodes: NodeSet) -> list[int]:
@@ -178,7 +190,7 @@ class World:
 
     @property
     def completing(self) -> NodeSet:
-        """Return the nodes that complete a job."""
+        """Return the nodes that complete a job, as the queue or the list of nodes says."""
         names = {name for job in self.state.jobs if job.state == "COMPLETING" for name in job.nodes}
         return node_set(
             number for number, node in enumerate(self.state.nodes) if node.is_completing or node.name in names
@@ -189,7 +201,7 @@ class World:
         return later_priority(self.state)
 
     def cluster_state(self) -> ClusterState:
-        """Return the state in the form of the policy's functions."""
+        """Return the state in the form of the policy's functions. Jobs that wait for a time or a job are left out."""
         pending = []
         partitions: dict[str, Partition] = {}
         for job in self.pending:
@@ -218,13 +230,13 @@ class World:
 
 
 def order_of_id(job: StateJob) -> tuple[int, str]:
-    """Return a key that sorts jobs by their ids."""
+    """Return a key that sorts jobs by their ids. Tasks of one array are in the order of the text."""
     number = job.name.partition("_")[0]
     return (int(number) if number.isdecimal() else 0), job.name
 
 
 def parameter_row(parameters: Parameters) -> Table:
-    """Return the parameters as the kernels take them."""
+    """Return the parameters as the kernels take them, in the order of `PARAMETERS`."""
     values: dict[str, Any] = {name: getattr(parameters, name) for name in PARAMETERS if name != "pause"}
     least = 1 if parameters.sched_min_interval else 0  # the kernels count whole seconds
     values["pause"] = max(parameters.batch_sched_delay, least)

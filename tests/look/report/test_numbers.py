@@ -39,7 +39,7 @@ from polluxsim.statistics.groups import grouped
 from polluxsim.statistics.metric_lines import MetricLine, difference, first_of_same_jobs, metric_lines
 from polluxsim.workloads.workload import Job, Workload
 
-from .conftest import hand_made, opened
+from .conftest import CONFIG, hand_made, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,3 +216,10 @@ def test_gpus_in_use_by_type_add_up_to_those_in_use(browser, tmp_path):
     of_all, of_t4, of_a100 = (np.array(page.run(script, name, moments)) for name in names[:3])
     np.testing.assert_array_equal(of_t4 + of_a100, of_all)
     assert max(of_t4) > 0
+
+
+def test_a_report_states_that_its_run_has_one_job() -> None:
+    result = polluxsim.simulate(policy="fifo", workload="one-job", progress=False)
+    page = report([ReportSubject(result)])
+    assert '<p class="note empty">The run has one job, so means and percentiles are its own values.</p>' in page
+    assert '<p class="note empty">' not in report([ReportSubject(Run("by-hand", {"config": CONFIG}, hand_made()))])
