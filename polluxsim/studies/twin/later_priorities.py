@@ -110,7 +110,12 @@ def _by_size(jobs: Sequence[StateJob], values: Sequence[float]) -> dict[tuple[in
 
 
 def _of_similar(by_size: dict[tuple[int, int, int], list[float]], ask: Ask) -> float:
-    """Return the median value of the jobs that are the most similar in size."""
+    """Return the lower median value of the jobs whose size is nearest."""
     size = (ask.num_nodes, ask.cpus, ask.gpus)
-    nearest = min(by_size, key=lambda other: sum(abs(a - b) for a, b in zip(size, other, strict=True)))
+    nearest = min(by_size, key=lambda other: _distance(size, other))
     return median_low(by_size[nearest])
+
+
+def _distance(size: Sequence[int], other: Sequence[int]) -> int:
+    """Return by how much the sizes of two jobs differ: the sum over nodes, CPUs and GPUs."""
+    return sum(abs(one - another) for one, another in zip(size, other, strict=True))

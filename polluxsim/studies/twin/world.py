@@ -229,11 +229,6 @@ class World:
         )
 
 
-def _distance(size: Sequence[int], other: Sequence[int]) -> int:
-    """Return by how much the sizes of two jobs differ: the sum over nodes, CPUs and GPUs."""
-    return sum(abs(one - another) for one, another in zip(size, other, strict=True))
-
-
 def order_of_id(job: StateJob) -> tuple[int, str]:
     """Return a key that sorts jobs by their ids. Tasks of one array are in the order of the text."""
     number = job.name.partition("_")[0]
