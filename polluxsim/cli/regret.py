@@ -28,8 +28,8 @@ def add_regret(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim regret RUN srsf --sample 50"
     add_run(parser)
     parser.add_argument("policy", metavar="POLICY",
-                        help="the other policy, like 'srsf' or 'tiresias(p=-10)', or a class of your own, as "
-                        "FILE.py:CLASS")  # fmt: skip
+                        help="the other policy, like 'srsf' or 'tiresias(queue_threshold=3600)', or a class of your "
+                        "own, as FILE.py:CLASS")  # fmt: skip
     add_option(parser, "sample", note="(default: all rounds)")
     add_option(parser, "seeds", default=1, note="each repeats both futures with other random draws")
     add_option(parser, "path")

@@ -121,12 +121,13 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
 def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
     """Return the rejected jobs, each once, in order of submission.
 
-    Raise InvalidAllocationError if a job is not active, holds GPUs or gets some in `allocation`.
+    Raise InvalidAllocationError if a job is not active, holds GPUs or gets some.
     """
     for job_id in decision.rejected:
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise not_active("rejected", job_id)
-        if state.jobs.active[job_id].placement or decision.allocation.get(job_id):
+        gets_gpus = decision.allocation.get(job_id) or decision.shared.get(job_id)
+        if gets_gpus or state.jobs.active[job_id].placement:
             raise InvalidAllocationError(f"rejected job {job_id!r}, which must not hold GPUs or get any")
     return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 from threading import RLock
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from hydra import version
@@ -108,7 +109,10 @@ def _hydra() -> Iterator[ConfigLoader]:
             application.hydra = hydra_before
             HydraConfig.instance().cfg = settings_before
             if str(base_before)[:1].isdigit():  # an application has stated the version that it is written for
-                version.setbase(str(base_before))
+                with catch_warnings():
+                    # The version is the one from before, of which the application has been warned already.
+                    simplefilter("ignore")
+                    version.setbase(str(base_before))
 
 
 @cache

@@ -302,7 +302,7 @@ def _file_of(task: _Task) -> ComparisonFile | None:
     folder = task.compared.run.folder
     if folder is None:
         return None
-    # A label like tiresias(p=-10) has characters that a file name should not have.
+    # A label like las(queue_threshold=3600) has characters that a file name should not have.
     label = re.sub(r"[^\w.=-]+", "-", task.compared.named.label)
     return ComparisonFile(folder / f"{task.kind}-{label}{task.suffix}{ENDING}")
 

@@ -127,6 +127,15 @@ def test_only_who_waits_can_be_rejected(rejected: Any, message: str) -> None:
         run(Rejecting(), *jobs)
 
 
+def test_a_rejected_job_gets_no_shared_gpus() -> None:
+    class Rejecting:
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            return Decision({}, shared={"a": ((0, 0),)}, rejected=("a",))
+
+    with pytest.raises(InvalidAllocationError, match="rejected job 'a', which must not hold GPUs or get any"):
+        run(Rejecting(), Job.rigid("a", 0.0, 1, 600.0))
+
+
 @st.composite
 def jobs_with_deadlines(draw: st.DrawFn) -> tuple[Cluster, Workload]:
     cluster = draw(clusters)

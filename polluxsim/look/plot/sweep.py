@@ -20,6 +20,7 @@ from polluxsim.look.colours import Look, looks
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, Drawing, name_lines, new_panel, styled
 from polluxsim.metrics.declared import declared_in
 from polluxsim.records.folders import POLICY, policy_name
+from polluxsim.statistics.baselines import baselines
 from polluxsim.statistics.comparisons import table_of
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate, Measured
 from polluxsim.statistics.frames import Row, check_column, every_row_of, rows_of, settings_in
@@ -87,6 +88,9 @@ def drawn_of(
     # The runs of one point of a line share an arm.
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
     declared = metric_of(metric, declared_in(frame))
+    if baseline is not None:
+        # An error then lists the labels of settings. Those of arms mean nothing to the user.
+        baselines(rows, labels_of([settings_in(row) for row in rows]), baseline)
     table = table_of(rows, arms, {metric: declared}, baseline, _pooled(rows, x, by))
     means = {arm: cells[metric].mean for arm, cells in table.cells.items()}
     changes_with_interval: list[Measured] = []
