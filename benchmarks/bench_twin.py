@@ -20,10 +20,10 @@ from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.studies.twin.asks import ask_of
 from polluxsim.studies.twin.estimates import estimates
-from polluxsim.studies.twin.futures import Source, recent_arrivals
-from polluxsim.studies.twin.history import History, PastJob
+from polluxsim.studies.twin.futures import FutureSource, recent_arrivals
+from polluxsim.studies.twin.history import JobHistory, PastJob
 from polluxsim.studies.twin.settings import EACH_SECOND
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.world import TwinWorld
 
 NOW = 1_800_000_000
 NUM_NODES = 100
@@ -66,7 +66,7 @@ def drawn_state(num_waiting: int, seed: int) -> SlurmState:
     return SlurmState("drawn", NOW, jobs, nodes, [StatePartition(PARTITION, (), 1, True, 0, 0)])
 
 
-def drawn_history(seed: int) -> History:
+def drawn_history(seed: int) -> JobHistory:
     """Return jobs that ended before the state, most of them long before their limits."""
     rng = random.Random(seed + 1)
     jobs = []
@@ -78,16 +78,16 @@ def drawn_history(seed: int) -> History:
         if end > NOW:
             end, duration = 0, 0
         jobs.append(PastJob(job.name, ask_of(job), "", submit, end, float(duration)))
-    return History(jobs, NOW)
+    return JobHistory(jobs, NOW)
 
 
 def measure(num_waiting: int, num_futures: int, parameters: Parameters, seed: int) -> None:
     """Print the times of one queue."""
     history = drawn_history(seed)
-    source = Source(history, recent_arrivals(history))
-    small = World(drawn_state(2, seed), parameters)
+    source = FutureSource(history, recent_arrivals(history))
+    small = TwinWorld(drawn_state(2, seed), parameters)
     estimates(small, source, [job.name for job in small.pending], 1)
-    world = World(drawn_state(num_waiting, seed), parameters)
+    world = TwinWorld(drawn_state(num_waiting, seed), parameters)
     names = [job.name for job in world.pending]
     wall, cpu = time.perf_counter(), time.process_time()
     first: list[tuple[float, float]] = []

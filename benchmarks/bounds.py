@@ -33,8 +33,8 @@ from polluxsim.policies.contract.policy import traits_of
 from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.statistics.bounds.bounding import MetricBound, bounds_of
 from polluxsim.statistics.bounds.measures import measures_of
-from polluxsim.statistics.bounds.problem import Capacity, JobLimits, Problem
-from polluxsim.statistics.bounds.speeds import Speeds
+from polluxsim.statistics.bounds.problem import BoundProblem, Capacity, JobLimits
+from polluxsim.statistics.bounds.speeds import SpeedBounds
 
 UNIT = 60.0  # length of the unit of time of tiny worlds [s]
 TOLERANCE = 1e-6
@@ -64,11 +64,11 @@ class TinyWorld:
     jobs: tuple[TinyJob, ...]
     gpus: tuple[tuple[int, ...], ...]  # by unit of time and pool
 
-    def problem(self) -> Problem:
+    def problem(self) -> BoundProblem:
         """Return the world as the bounds see it."""
         jobs = tuple(self._limits(job) for job in self.jobs)
         times = np.array([-np.inf, *(UNIT * time for time in range(1, len(self.gpus)))])
-        return Problem(jobs, Capacity(times, np.array(self.gpus, float).T))
+        return BoundProblem(jobs, Capacity(times, np.array(self.gpus, float).T))
 
     def _limits(self, job: TinyJob) -> JobLimits:
         pools = sorted({mode[0] for _, rates in job.stretches for mode, _ in rates})
@@ -76,7 +76,7 @@ class TinyWorld:
         for pool in pools:
             counts = sorted({mode[1] for _, rates in job.stretches for mode, _ in rates if mode[0] == pool})
             table = [[dict(rates).get((pool, count), 0) / UNIT for count in counts] for _, rates in job.stretches]
-            speeds[pool] = Speeds(tuple(counts), np.array(table))
+            speeds[pool] = SpeedBounds(tuple(counts), np.array(table))
         measures = measures_of(np.array([float(work) for work, _ in job.stretches]), speeds)
         submit = job.arrival * UNIT
         return JobLimits(submit, submit, measures[0].work, measures, job.deadline * UNIT)

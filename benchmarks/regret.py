@@ -36,7 +36,7 @@ from polluxsim.records.regret import RoundRegret
 from polluxsim.records.results import Result
 from polluxsim.run.decision_walk import Outcomes, Walk, course_of
 from polluxsim.run.named_policies import NamedPolicy, named_policy
-from polluxsim.run.one_round import OtherPolicy, Start, Trials, check_other
+from polluxsim.run.one_round import OtherPolicy, RoundTrials, Start, check_other
 
 SEED = 1  # of the other policy's draws
 WALL_CLOCK = "timing_records"  # records that differ between equal runs
@@ -65,7 +65,7 @@ def start_of(world: World, policy: str) -> Start:
     return start
 
 
-class WatchedTrials(Trials):
+class WatchedTrials(RoundTrials):
     """Trials that keep the results of all futures."""
 
     def __init__(self, start: Start, other: OtherPolicy, outcomes: Outcomes) -> None:
@@ -136,7 +136,9 @@ def faults_of_own(number: int, name: str) -> list[str]:
     start = start_of(world, name)
     whole = run_to_end(*start())
     course = course_of(Walk(*start()))
-    trials = Trials(start, OtherPolicy(name, lambda: made(shipped(name), world), is_own=True), course.outcomes, SEED)
+    trials = RoundTrials(
+        start, OtherPolicy(name, lambda: made(shipped(name), world), is_own=True), course.outcomes, SEED
+    )
     faults = []
     for decision in range(len(course.times)):
         regret = trials.regret(decision)

@@ -13,10 +13,10 @@ from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from polluxsim.look.sheets import Block, Sheet
-    from polluxsim.studies.decisions.comparing import Comparison
-    from polluxsim.studies.decisions.judging import Agreement, Disagreement
+    from polluxsim.studies.decisions.comparing import RecordComparison
+    from polluxsim.studies.decisions.judging import DecisionAgreement, Disagreement
     from polluxsim.studies.decisions.record import Started
-    from polluxsim.studies.decisions.replaying import Replay
+    from polluxsim.studies.decisions.replaying import RecordReplay
 
 RUN_FILE = "run.json"  # file in the folder of a run
 MOST_DISAGREEMENTS = 20  # disagreements that are printed; --json has all
@@ -88,7 +88,7 @@ def _decisions(options: Namespace) -> int:
     return 0
 
 
-def sheet_of(comparison: Comparison) -> Sheet:
+def sheet_of(comparison: RecordComparison) -> Sheet:
     """Return a comparison as an answer. Its last line counts the decisions."""
     from polluxsim.look.sheets import Block, Sheet
 
@@ -112,7 +112,7 @@ def sheet_of(comparison: Comparison) -> Sheet:
     return Sheet(parts, _data_of(comparison))
 
 
-def _replay_in_words(replay: Replay) -> Iterator[str]:
+def _replay_in_words(replay: RecordReplay) -> Iterator[str]:
     """Yield the sentences on the simulations with true run times."""
     from polluxsim.common.durations import length
     from polluxsim.studies.decisions.replaying import AHEAD, EVERY
@@ -130,7 +130,7 @@ def _replay_in_words(replay: Replay) -> Iterator[str]:
     yield f"simulated from the recorded state every {EVERY} s, {ahead} {errors}"
 
 
-def _quiet_in_words(agreement: Agreement) -> str:
+def _quiet_in_words(agreement: DecisionAgreement) -> str:
     """Return the sentence on the seconds with an event and no start."""
     if agreement.unjudged_quiet:
         return f"{agreement.unjudged_quiet} quiet seconds are not judged, because the backfill does not run each second"
@@ -168,7 +168,7 @@ def _starts_in_words(starts: Collection[Started], node_names: Sequence[str]) -> 
     return "; ".join(words)
 
 
-def _data_of(comparison: Comparison) -> Mapping[str, Any]:
+def _data_of(comparison: RecordComparison) -> Mapping[str, Any]:
     """Return the numbers of a comparison."""
     agreement = comparison.agreement
     return {
@@ -188,7 +188,7 @@ def _data_of(comparison: Comparison) -> Mapping[str, Any]:
     }
 
 
-def _data_of_replay(replay: Replay | None) -> Mapping[str, Any] | None:
+def _data_of_replay(replay: RecordReplay | None) -> Mapping[str, Any] | None:
     """Return the numbers of the simulations with true run times; None without them."""
     if replay is None:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from polluxsim.logs.live.state import SlurmState
     from polluxsim.look.sheets import Sheet
     from polluxsim.policies.slurm.parameters import Parameters
-    from polluxsim.studies.twin.asking import Situation
+    from polluxsim.studies.twin.asking import TwinSituation
 
 NUM_FUTURES = 40  # `studies.twin.estimates.NUM_FUTURES`
 NUM_FIRST = 5  # futures of the first estimate
@@ -221,7 +221,7 @@ def _try(options: Namespace) -> None:
     from polluxsim.cli.twin_answers import sheet_of_tries
     from polluxsim.common.progress_line import progress_line
     from polluxsim.logs.live.jobs import UNLIMITED
-    from polluxsim.studies.twin.trying import Wish, check_partition, default_partition, note_on_priority, tried
+    from polluxsim.studies.twin.trying import TriedJob, check_partition, default_partition, note_on_priority, tried
 
     if len(options.gpus) > 1:
         raise InvalidConfigError(
@@ -233,7 +233,7 @@ def _try(options: Namespace) -> None:
     for name in filter(None, partition.split(",")):
         check_partition(state, name)
     limit = UNLIMITED if options.time is None else ceil(options.time / 60) * 60
-    wish = Wish(options.gpus[0], limit, partition, options.user or "")
+    wish = TriedJob(options.gpus[0], limit, partition, options.user or "")
     asked = replace(asked, notes=[*filter(None, [note_on_priority(asked.world, wish)]), *asked.notes])
     with progress_line("requests", 1) as show:
         results = tried(asked.world, asked.source, wish, options.forks, lambda done, total: show(done, total, ""))
@@ -287,7 +287,7 @@ def _whatif(options: Namespace) -> None:
     _answer(sheet_of_effects(asked, results, ", ".join(changes)), "What a change would do", options)
 
 
-def _situation(options: Namespace, *, uses_policy: bool = True) -> Situation:
+def _situation(options: Namespace, *, uses_policy: bool = True) -> TwinSituation:
     """Return the situation that the options state. Without `uses_policy`, --policy is left out of it."""
     from polluxsim.look.live_page import check_page
     from polluxsim.studies.twin.asking import situation

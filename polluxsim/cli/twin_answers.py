@@ -20,10 +20,10 @@ from polluxsim.common.durations import length
 from polluxsim.common.phrases import number_of
 from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.look.sheets import Block, Sheet
-from polluxsim.studies.twin.asking import Situation
-from polluxsim.studies.twin.calibrating import SETTLED, Calibration
+from polluxsim.studies.twin.asking import TwinSituation
+from polluxsim.studies.twin.calibrating import SETTLED, TwinCalibration
 from polluxsim.studies.twin.changes import Effect
-from polluxsim.studies.twin.estimates import LEVELS, Estimate, Plans, Times
+from polluxsim.studies.twin.estimates import LEVELS, JobEstimate, Plans, TimeDistribution
 from polluxsim.studies.twin.trying import Tried
 
 NOT_MODELLED = (
@@ -33,7 +33,7 @@ NOT_MODELLED = (
 HEADS = [f"{level} %" for level in LEVELS]
 
 
-def sheet_of_estimates(asked: Situation, estimates: Sequence[Estimate]) -> Sheet:
+def sheet_of_estimates(asked: TwinSituation, estimates: Sequence[JobEstimate]) -> Sheet:
     """Return the estimates of jobs as an answer: the starts of those that wait, and the ends of all."""
     now = asked.world.state.now
     users = {job.name: job.user for job in asked.world.state.jobs}
@@ -64,7 +64,7 @@ def sheet_of_estimates(asked: Situation, estimates: Sequence[Estimate]) -> Sheet
     return Sheet(parts, _data(asked, rows))
 
 
-def sheet_of_tries(asked: Situation, tried: Sequence[Tried]) -> Sheet:
+def sheet_of_tries(asked: TwinSituation, tried: Sequence[Tried]) -> Sheet:
     """Return the starts of a job that is tried, and of other requests, as an answer."""
     now = asked.world.state.now
     lines = [("request", "starts", "in", *HEADS)]
@@ -90,7 +90,7 @@ def sheet_of_tries(asked: Situation, tried: Sequence[Tried]) -> Sheet:
     return Sheet(parts, _data(asked, rows))
 
 
-def sheet_of_effects(asked: Situation, effects: Sequence[Effect], change: str) -> Sheet:
+def sheet_of_effects(asked: TwinSituation, effects: Sequence[Effect], change: str) -> Sheet:
     """Return the effects of a change as an answer."""
     now = asked.world.state.now
     lines = [("job", "starts", "with the change", "difference", "80 %")]
@@ -112,7 +112,7 @@ def sheet_of_effects(asked: Situation, effects: Sequence[Effect], change: str) -
     return Sheet(parts, _data(asked, rows) | {"change": change})
 
 
-def sheet_of_calibration(result: Calibration, record: str) -> Sheet:
+def sheet_of_calibration(result: TwinCalibration, record: str) -> Sheet:
     """Return the errors and the coverage of estimates as an answer. `record` is the name of the recorded run."""
     twin = result.errors(of_squeue=False)
     squeue = result.errors(of_squeue=True)
@@ -171,7 +171,7 @@ def notes_of(sheet: Sheet) -> list[str]:
     return [part for part in sheet.parts if isinstance(part, str)]
 
 
-def _title(asked: Situation) -> str:
+def _title(asked: TwinSituation) -> str:
     """Return a sentence on the state."""
     state = asked.world.state
     return (
@@ -180,18 +180,18 @@ def _title(asked: Situation) -> str:
     )
 
 
-def _notes(asked: Situation) -> list[str]:
+def _notes(asked: TwinSituation) -> list[str]:
     """Return the sentences on what is assumed, and on what is not modelled."""
     return [*asked.notes, NOT_MODELLED]
 
 
-def _data(asked: Situation, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _data(asked: TwinSituation, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return an answer as plain values."""
     state = asked.world.state
     return {"now": _date(state.now).isoformat(), "source": state.source, "rows": rows, "notes": _notes(asked)}
 
 
-def _times_as_data(name: str, times: Times, now: float) -> dict[str, float]:
+def _times_as_data(name: str, times: TimeDistribution, now: float) -> dict[str, float]:
     """Return a distribution as plain values, from the time of the state [s]."""
     data = {f"{name}_p50": round(times.median - now, 1)}
     for level, (low, high) in times.intervals.items():
@@ -199,7 +199,7 @@ def _times_as_data(name: str, times: Times, now: float) -> dict[str, float]:
     return data
 
 
-def _cells(times: Times, now: int) -> tuple[str, ...]:
+def _cells(times: TimeDistribution, now: int) -> tuple[str, ...]:
     """Return the median of a time, how far it is ahead, and the intervals. A time in the past is ahead by 0."""
     ahead = length(max(times.median - now, 0)) if isfinite(times.median) else ""
     return _at(times.median, now), ahead, *(_interval(*times.intervals[level], now) for level in LEVELS)

@@ -139,7 +139,7 @@ class Regrets:
         return [regret for _, regret in costly[:count]]
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """The change of the total JCT if the other policy decides until a later round, instead of an earlier one."""
 
     number: int  # of the earlier round
@@ -175,7 +175,7 @@ class RegretPath:
     takeovers: tuple[Takeover, ...]
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PathStep]:
         """Return the steps between rounds that can be compared. Their gains add up to the first V less the last.
 
         A round that cannot be compared is inside of a longer step, or before or after all steps.
@@ -183,5 +183,5 @@ class RegretPath:
         comparable = [(takeover, takeover.total_jct) for takeover in self.takeovers if takeover.total_jct is not None]
         steps = []
         for (earlier, before), (later, after) in pairwise(comparable):
-            steps.append(Step(earlier.number, earlier.time, later.time, before - after))
+            steps.append(PathStep(earlier.number, earlier.time, later.time, before - after))
         return steps

@@ -22,7 +22,7 @@ PATH = "regret-path"  # kind of a file with the steps of a path, and beginning o
 ENDING = ".jsonl"
 
 
-class Comparison(NamedTuple):
+class StoredRegret(NamedTuple):
     """The content of the file of a comparison."""
 
     about: Mapping[str, Any]  # what is compared; the rounds of another comparison are not used
@@ -41,7 +41,7 @@ class ComparisonFile:
         self.path = path
         self._texts: dict[str, int] = {}  # numbers of the texts in the file, by their lines
 
-    def read(self) -> Comparison | None:
+    def read(self) -> StoredRegret | None:
         """Return the content of the file; None if there is no such file, or only a part of its first line.
 
         The last line may be incomplete, and is then left out. Raise InvalidInputError if another line is damaged.
@@ -60,7 +60,7 @@ class ComparisonFile:
             problem = f"damaged, or not written by polluxsim ({error})"
             raise InvalidInputError(f"{self.path}: {problem}; {remedy}") from None
 
-    def begin(self, content: Comparison) -> None:
+    def begin(self, content: StoredRegret) -> None:
         """Replace the file by what is finished already, at least the first line."""
         self._texts.clear()
         lines = [_line({"about": content.about, "course": content.course})]
@@ -101,7 +101,7 @@ def _line(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True) + "\n"
 
 
-def _content(lines: Sequence[Mapping[str, Any]]) -> Comparison:
+def _content(lines: Sequence[Mapping[str, Any]]) -> StoredRegret:
     """Return the content of a file, with the texts themselves in place of their numbers."""
     texts = []
     rounds = {}
@@ -116,7 +116,7 @@ def _content(lines: Sequence[Mapping[str, Any]]) -> Comparison:
                 reasons.append([[record, texts[number]] for record, number in of_policy])
             finished["reasons"] = reasons
         rounds[int(finished["number"])] = finished
-    return Comparison(dict(lines[0]["about"]), dict(lines[0]["course"]), rounds)
+    return StoredRegret(dict(lines[0]["about"]), dict(lines[0]["course"]), rounds)
 
 
 def regret_as_json(regret: RoundRegret) -> dict[str, Any]:

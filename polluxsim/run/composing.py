@@ -47,11 +47,11 @@ from polluxsim.run.spec import (
     Described,
     Launcher,
     OneRun,
-    PlannedRun,
     RunSpec,
     Search,
     SearchedRuns,
     SweepPlace,
+    SweepRun,
     SweptRuns,
     as_plain,
     check_names,
@@ -409,12 +409,12 @@ class _Planner:
         self._composer = Composer((), common, name)
         self._num_planned = 0
 
-    def plan(self, combined: Iterable[Sequence[str]]) -> list[PlannedRun]:
+    def plan(self, combined: Iterable[Sequence[str]]) -> list[SweepRun]:
         """Return the runs with some overrides, outside a block of `_hydra`."""
         with _hydra() as loader:
             return self.planned(combined, loader)
 
-    def planned(self, combined: Iterable[Sequence[str]], loader: ConfigLoader) -> list[PlannedRun]:
+    def planned(self, combined: Iterable[Sequence[str]], loader: ConfigLoader) -> list[SweepRun]:
         """Return the runs with some overrides, within a block of `_hydra`."""
         runs = []
         for overrides in combined:
@@ -424,7 +424,7 @@ class _Planner:
                 composed_run.hydra.job.id = composed_run.hydra.job.num = self._num_planned
             HydraConfig.instance().set_config(composed_run)
             subfolder = str(OmegaConf.select(composed_run, "hydra.sweep.subdir"))
-            runs.append(PlannedRun(tuple(overrides), _spec_of(composed_run), subfolder))
+            runs.append(SweepRun(tuple(overrides), _spec_of(composed_run), subfolder))
             self._num_planned += 1
         HydraConfig.instance().set_config(self._sweep)
         return runs

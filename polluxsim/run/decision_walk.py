@@ -19,7 +19,7 @@ from polluxsim.policies.contract.view import ClusterView, Decision, decision_of
 from polluxsim.records.results import Result, Status
 
 
-class Outcome(NamedTuple):
+class JobEnd(NamedTuple):
     """The end of a job in a run."""
 
     status: Status
@@ -31,11 +31,11 @@ class Outcome(NamedTuple):
         return self.status in (Status.COMPLETED, Status.CUT_OFF)
 
 
-Outcomes: TypeAlias = Mapping[JobId, Outcome]
+Outcomes: TypeAlias = Mapping[JobId, JobEnd]
 """The ends of the jobs that were submitted during a run, by name."""
 
 
-class Course(NamedTuple):
+class RunOutcome(NamedTuple):
     """A whole run, without its records."""
 
     times: tuple[float, ...]  # of the rounds in which the policy decided [s]
@@ -62,7 +62,7 @@ def num_counted(outcomes: Outcomes) -> int:
     return sum(outcome.is_counted for outcome in outcomes.values())
 
 
-def outcomes_of(run: Simulation) -> dict[JobId, Outcome]:
+def outcomes_of(run: Simulation) -> dict[JobId, JobEnd]:
     """Return the ends of the jobs of a run that is over. Jobs from before the run are left out.
 
     A job that is still active is cut off, at an age of at least 0.
@@ -70,14 +70,14 @@ def outcomes_of(run: Simulation) -> dict[JobId, Outcome]:
     outcomes = {}
     for record in run.ended():
         if record.is_counted:
-            outcomes[record.job] = Outcome(record.status, record.jct or 0.0)
+            outcomes[record.job] = JobEnd(record.status, record.jct or 0.0)
     for job, _ in run.active(run.time):
         if job.submit_time >= 0:
-            outcomes[job.job_id] = Outcome(Status.CUT_OFF, max(run.time - job.submit_time, 0.0))
+            outcomes[job.job_id] = JobEnd(Status.CUT_OFF, max(run.time - job.submit_time, 0.0))
     return outcomes
 
 
-def outcomes_in(result: Result) -> dict[JobId, Outcome]:
+def outcomes_in(result: Result) -> dict[JobId, JobEnd]:
     """Return the ends of the jobs in the result of a run, as `outcomes_of` returns them for the run itself."""
     outcomes = {}
     for record in result.job_records:
@@ -86,7 +86,7 @@ def outcomes_in(result: Result) -> dict[JobId, Outcome]:
             # A record of a job that is cut off has no JCT.
             if record.status is Status.CUT_OFF:
                 jct = max(result.end_time - record.submit_time, 0.0)
-            outcomes[record.job] = Outcome(record.status, jct)
+            outcomes[record.job] = JobEnd(record.status, jct)
     return outcomes
 
 
@@ -108,13 +108,13 @@ def jct_changes(own: Outcomes, other: Outcomes) -> dict[JobId, float]:
     return changes
 
 
-def _check_ends(job: JobId, before: Outcome | None, after: Outcome | None) -> None:
+def _check_ends(job: JobId, before: JobEnd | None, after: JobEnd | None) -> None:
     """Raise NotComparableError if a job is counted in one of two futures in which it ends in different ways."""
     if any(outcome is not None and outcome.is_counted for outcome in (before, after)):
         raise NotComparableError(f"job {job!r} is {_end(before)} in the run, and {_end(after)} in the fork")
 
 
-def _end(outcome: Outcome | None) -> str:
+def _end(outcome: JobEnd | None) -> str:
     """Return how a job ends, in words."""
     if outcome is None:
         return "not submitted"
@@ -126,7 +126,7 @@ def without_reasons(answer: Allocation | Decision) -> Decision:
     return replace(decision_of(answer), explain=None)
 
 
-def to_end(run: Simulation, policy: Policy) -> dict[JobId, Outcome]:
+def to_end(run: Simulation, policy: Policy) -> dict[JobId, JobEnd]:
     """Ask a policy for all remaining decisions of a run, and return the ends of the jobs. The run may wait for one."""
     with rare_collections():
         view = run.view or run.advance()
@@ -172,7 +172,7 @@ class Walk:
         self.run.commit(without_reasons(answer))
 
 
-def course_of(walk: Walk) -> Course:
+def course_of(walk: Walk) -> RunOutcome:
     """Simulate a run from its first decision to its end, and return its course."""
     # A generator whose state has not changed was not used.
     rng = walk.run.rng
@@ -185,4 +185,4 @@ def course_of(walk: Walk) -> Course:
             view = walk.advance()
     failures = walk.run.scenario.settings.job_failures
     jobs_fail = failures is not None and failures.rate > 0
-    return Course(tuple(times), outcomes_of(walk.run), jobs_fail or rng.bit_generator.state != before)
+    return RunOutcome(tuple(times), outcomes_of(walk.run), jobs_fail or rng.bit_generator.state != before)

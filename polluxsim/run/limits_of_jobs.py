@@ -21,8 +21,8 @@ from polluxsim.models.known_duration import BatchPlan, speed_at
 from polluxsim.models.profile import Profile, ProfileRangeError, by_type
 from polluxsim.records.results import OutageRecord, Result, Status
 from polluxsim.statistics.bounds.measures import measures_of
-from polluxsim.statistics.bounds.problem import Array, Capacity, JobLimits, Measure, Problem
-from polluxsim.statistics.bounds.speeds import Speeds, highest_speeds
+from polluxsim.statistics.bounds.problem import Array, BoundProblem, Capacity, JobLimits, Measure
+from polluxsim.statistics.bounds.speeds import SpeedBounds, highest_speeds
 from polluxsim.workloads.workload import Job
 
 ROUNDED = 0.5  # by how much an epoch may end early if epochs end at whole seconds [s]
@@ -35,7 +35,7 @@ ONLY_ALONE = "only the shortest time of each job alone bounds the metrics"
 class BoundedWorld:
     """What no schedule of a world can beat, and sentences on what the bounds do not cover."""
 
-    problem: Problem | None  # None if there is no bound
+    problem: BoundProblem | None  # None if there is no bound
     sentences: tuple[str, ...] = ()
 
 
@@ -72,17 +72,17 @@ def bounded_world(scenario: Scenario, result: Result, until: float | None = None
     if until is None:
         until = result.end_time
     capacity = capacity_of(scenario.cluster, result.outage_records, until)
-    problem = Problem(tuple(of_jobs[: len(records)]), capacity, tuple(of_jobs[len(records) :]))
+    problem = BoundProblem(tuple(of_jobs[: len(records)]), capacity, tuple(of_jobs[len(records) :]))
     return BoundedWorld(problem, tuple(reasons))
 
 
-def starting_at_rounds(problem: Problem, interval: float) -> Problem:
+def starting_at_rounds(problem: BoundProblem, interval: float) -> BoundProblem:
     """Return a problem whose jobs start at rounds only. Rounds are at the multiples of an interval [s]."""
 
     def later(job: JobLimits) -> JobLimits:
         return replace(job, ready=max(first_round(job.ready, interval) * interval, job.ready))
 
-    return Problem(tuple(map(later, problem.jobs)), problem.capacity, tuple(map(later, problem.others)))
+    return BoundProblem(tuple(map(later, problem.jobs)), problem.capacity, tuple(map(later, problem.others)))
 
 
 def _reasons_for_alone_only(scenario: Scenario, jobs: Sequence[Job]) -> Iterator[str]:
@@ -139,7 +139,7 @@ class LimitsOfJobs:
         self._only_alone = only_alone
         self._pools = {pool: number for number, pool in enumerate(pools_of(scenario.cluster))}
         self._mixes = _may_mix_types(scenario)
-        self._speeds: dict[tuple[str, Pool], tuple[int, Speeds | None]] = {}
+        self._speeds: dict[tuple[str, Pool], tuple[int, SpeedBounds | None]] = {}
         self._measures: dict[object, tuple[Measure, ...]] = {}
 
     def of(self, job: Job, submit: float) -> JobLimits:
@@ -168,7 +168,7 @@ class LimitsOfJobs:
             ends.append(profile.epoch_end(epoch))
         works = np.diff(ends)
         factor = self._most_by_hosts(job)
-        speeds: dict[int, Speeds] = {}  # by number of the pool
+        speeds: dict[int, SpeedBounds] = {}  # by number of the pool
         for pool, number in self._pools.items():
             speeds_on_pool = self._speeds_on(job, profile, pool)
             # Without any progress there, the pool is no way to run the job.
@@ -194,7 +194,7 @@ class LimitsOfJobs:
             return 1.0
         return sensitivity.full
 
-    def _speeds_on(self, job: Job, profile: Profile, pool: Pool) -> Speeds | None:
+    def _speeds_on(self, job: Job, profile: Profile, pool: Pool) -> SpeedBounds | None:
         """Return the highest speeds of a job on a pool, None if it cannot run there."""
         cluster = self._scenario.cluster
         if self._group(job) != pool.group:
@@ -216,7 +216,7 @@ class LimitsOfJobs:
             sizes = cluster.gpus_per_node
         return self._of_application(job, profile, pool, sizes)
 
-    def _of_application(self, job: Job, profile: Profile, pool: Pool, sizes: Sequence[int]) -> Speeds | None:
+    def _of_application(self, job: Job, profile: Profile, pool: Pool, sizes: Sequence[int]) -> SpeedBounds | None:
         """Return the highest speeds of the application of a job on a pool, up to the most GPUs of the job."""
         application = profile.application
         most = min(self._most_gpus(job), sum(sizes))
@@ -231,7 +231,7 @@ class LimitsOfJobs:
         if speeds is None:
             return None
         number = sum(count <= most for count in speeds.counts)
-        return Speeds(speeds.counts[:number], speeds.rates[:, :number])
+        return SpeedBounds(speeds.counts[:number], speeds.rates[:, :number])
 
     def _most_gpus(self, job: Job) -> int:
         """Return the most GPUs that any policy may give a job."""
@@ -255,7 +255,7 @@ class LimitsOfJobs:
         return cluster.group_of_queue(job.queue).names
 
 
-def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> Speeds | None:
+def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> SpeedBounds | None:
     """Return the speed of a job in each stretch of its plan, at the batch size of the stretch.
 
     The speed is 0 where the batch size does not fit in the memory. None if the job needs more than `most` GPUs.
@@ -270,10 +270,10 @@ def _speeds_of_plan(job: Job, plan: BatchPlan, profile: Profile, most: int) -> S
             rates.append(worth / profile.step_time((job.num_replicas,), size).step_time)
         except ProfileRangeError:  # this size does not fit in the memory
             rates.append(0.0)
-    return Speeds((job.num_replicas,), np.array(rates)[:, None])
+    return SpeedBounds((job.num_replicas,), np.array(rates)[:, None])
 
 
-def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: int) -> Speeds | None:
+def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: int) -> SpeedBounds | None:
     """Return the speeds of a job without a profile on its possible numbers of GPUs; None if it cannot run on a pool.
 
     The pool has `on_pool` GPUs, and the job may get `most`. The speed on the requested GPUs is 1, times the speed of
@@ -298,7 +298,7 @@ def _speeds_of_known_duration(job: Job, profile: Profile, on_pool: int, most: in
             rates.append(1 / profile.step_time((count,), 1).step_time)
         except ProfileRangeError:  # the job does not fit in the memory of this type
             return None
-    return Speeds(tuple(counts), np.array([rates]))
+    return SpeedBounds(tuple(counts), np.array([rates]))
 
 
 def _within(measure: Measure, most_time: float) -> Measure:

@@ -5,8 +5,8 @@ policy answers: a new object, which is told of all active jobs, with a generator
 only. Its decision stands until the next round. From then on the policy of the run decides, and sees the placements as
 they are. The agents of the jobs stay, and nodes fail at the same times.
 
-`Trials` lets the other policy decide single rounds of the run. `Takeovers` goes the other way: in the run of the other
-policy, the policy of the run takes over at single rounds, and decides until the end.
+`RoundTrials` lets the other policy decide single rounds of the run. `Takeovers` goes the other way: in the run of the
+other policy, the policy of the run takes over at single rounds, and decides until the end.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _Fork(NamedTuple):
     differences: Sequence[Difference]
 
 
-class Trials:
+class RoundTrials:
     """Let another policy decide single rounds of a run, best in rising order.
 
     `start` returns the run before its first decision, and `outcomes` are the ends of its jobs. With several

@@ -12,8 +12,8 @@ from numbers import Integral
 
 from polluxsim.common.errors import InvalidConfigError, short
 from polluxsim.records.regret import Regrets, RoundRegret
-from polluxsim.run.decision_walk import Course, Walk, course_of, num_counted
-from polluxsim.run.one_round import OtherPolicy, Start, Trials, check_other
+from polluxsim.run.decision_walk import RunOutcome, Walk, course_of, num_counted
+from polluxsim.run.one_round import OtherPolicy, RoundTrials, Start, check_other
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ def regrets_of(start: Start, other: OtherPolicy, request: RegretRequest | None =
     check_other(other, run.scenario)
     # The run is simulated once to its end, for the number of its rounds and the ends of its jobs.
     course = course_of(Walk(run, policy))
-    trials = Trials(start, other, course.outcomes, seed, request.seeds)
+    trials = RoundTrials(start, other, course.outcomes, seed, request.seeds)
     rounds = tuple(trials.regret(number) for number in request.numbers(len(course.times)))
     return _regrets(run.scenario.policy_name, other, course, rounds)
 
 
-def _regrets(own_policy: str, other: OtherPolicy, course: Course, rounds: Sequence[RoundRegret]) -> Regrets:
+def _regrets(own_policy: str, other: OtherPolicy, course: RunOutcome, rounds: Sequence[RoundRegret]) -> Regrets:
     """Return the regrets of rounds with facts about the run."""
     return Regrets(
         own_policy,

@@ -23,8 +23,8 @@ from polluxsim.records.regret_files import (
     ENDING,
     PATH,
     REGRET,
-    Comparison,
     ComparisonFile,
+    StoredRegret,
     regret_as_json,
     regret_from_json,
 )
@@ -45,7 +45,7 @@ from polluxsim.run.identity import key_of
 from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.run.moment import RunMoment
 from polluxsim.run.named_policies import NamedPolicy, named_policy
-from polluxsim.run.one_round import OtherPolicy, Takeovers, Trials, check_other, walk_of_other
+from polluxsim.run.one_round import OtherPolicy, RoundTrials, Takeovers, check_other, walk_of_other
 from polluxsim.run.regret import RegretRequest
 from polluxsim.run.spec import as_plain
 from polluxsim.run.user_exits import exits_raised
@@ -86,9 +86,9 @@ class ComparedRun:
         seed: int = self.moment.config["seed"]
         return seed
 
-    def trials(self, seeds: int) -> Trials:
+    def trials(self, seeds: int) -> RoundTrials:
         """Return the trials of the other policy in single rounds, with a number of repetitions."""
-        return Trials(self.moment.copied, self.other, outcomes_in(self.run.result), self.seed, seeds)
+        return RoundTrials(self.moment.copied, self.other, outcomes_in(self.run.result), self.seed, seeds)
 
     def takeovers(self) -> Takeovers:
         """Return the takeovers by the policy of the run in single rounds of the run of the other policy."""
@@ -274,7 +274,7 @@ def _finished(task: _Task, request: RegretRequest, report: Report, processes: in
     stored = None if file is None else file.read()
     # Rounds of another run in the folder, or of other settings, are replaced.
     if stored is None or stored.about != about:
-        stored = Comparison(about, task.course(), {})
+        stored = StoredRegret(about, task.course(), {})
     # A line that an earlier command left incomplete must be gone before another one is added.
     if file is not None:
         file.begin(stored)

@@ -309,7 +309,7 @@ class OneRun:
 
 
 @dataclass(frozen=True)
-class PlannedRun:
+class SweepRun:
     """One run of a sweep."""
 
     overrides: tuple[str, ...]
@@ -333,7 +333,7 @@ class SweptRuns:
     """A command line that describes a sweep over all combinations of values."""
 
     place: SweepPlace
-    runs: Sequence[PlannedRun]
+    runs: Sequence[SweepRun]
     without_effect: tuple[str, ...]  # settings of Hydra that have no effect
 
 
@@ -387,7 +387,7 @@ class SearchedRuns:
     search: Search
     fixed: Sequence[str]  # overrides of all trials
     space: Mapping[str, Choices | Interval]  # what the search chooses among, by setting
-    plan: Callable[[Iterable[Sequence[str]]], list[PlannedRun]]  # composes runs from their overrides
+    plan: Callable[[Iterable[Sequence[str]]], list[SweepRun]]  # composes runs from their overrides
     without_effect: tuple[str, ...]  # settings of Hydra that have no effect
 
 

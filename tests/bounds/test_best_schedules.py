@@ -12,9 +12,9 @@ from polluxsim.statistics.bounds import alone, programme, speeds
 from polluxsim.statistics.bounds.bounding import bounds_of
 from polluxsim.statistics.bounds.measures import measures_of
 from polluxsim.statistics.bounds.prices import price
-from polluxsim.statistics.bounds.problem import Capacity, JobLimits, Measure, Mode, Problem
+from polluxsim.statistics.bounds.problem import BoundProblem, Capacity, JobLimits, Measure, Mode
 from polluxsim.statistics.bounds.slots import slots_of
-from polluxsim.statistics.bounds.speeds import Speeds, highest_speeds
+from polluxsim.statistics.bounds.speeds import SpeedBounds, highest_speeds
 
 
 def rigid(submit: float, shortest: float, gpus: float, deadline: float | None = None) -> JobLimits:
@@ -38,14 +38,14 @@ def test_bounds_of_many_tiny_worlds() -> None:
 
 def test_bounds_are_exact_where_one_job_is_alone() -> None:
     job = rigid(100.0, 600.0, 4, deadline=650.0)
-    result = bounds_of(Problem((job,), Capacity.constant([8])), time_limit=0.5)
+    result = bounds_of(BoundProblem((job,), Capacity.constant([8])), time_limit=0.5)
     assert {name: bound.value for name, bound in result.items()} == pytest.approx(
         {"avg_jct": 600.0, "p50_jct": 600.0, "p99_jct": 600.0, "makespan": 600.0, "deadlines_met": 0.0}
     )
 
 
 def test_prices_show_that_one_of_two_jobs_waits() -> None:
-    problem = Problem((rigid(0.0, 600.0, 3), rigid(0.0, 600.0, 2)), Capacity.constant([4]))
+    problem = BoundProblem((rigid(0.0, 600.0, 3), rigid(0.0, 600.0, 2)), Capacity.constant([4]))
     bound = bounds_of(problem, ["avg_jct"], time_limit=2.0)["avg_jct"]
     # Side by side they would need 5 of 4 GPUs. In turn they complete at 600 s and 1,200 s, on average at 900 s. If GPUs
     # could be divided, the first job would progress at 2/3 of its speed for 600 s, and the means would be 700 s.
@@ -56,7 +56,7 @@ def test_prices_show_that_one_of_two_jobs_waits() -> None:
 
 def test_an_outage_delays_all_jobs() -> None:
     capacity = Capacity(np.array([-np.inf, 300.0, 1500.0]), np.array([[4.0, 0.0, 4.0]]))
-    result = bounds_of(Problem((rigid(0.0, 600.0, 4),), capacity), ["avg_jct", "makespan"], time_limit=0.5)
+    result = bounds_of(BoundProblem((rigid(0.0, 600.0, 4),), capacity), ["avg_jct", "makespan"], time_limit=0.5)
     # 300 s before the outage and 300 s after it.
     assert result["makespan"].value == pytest.approx(1800)
     assert result["avg_jct"].value == pytest.approx(1800)
@@ -64,7 +64,7 @@ def test_an_outage_delays_all_jobs() -> None:
 
 def test_one_machine_by_hand() -> None:
     jobs = (rigid(0.0, 10.0, 2), rigid(0.0, 4.0, 2), rigid(3.0, 5.0, 4))
-    problem = Problem(jobs, Capacity(np.array([-np.inf, 5.0, 9.0]), np.array([[4.0, 0.0, 4.0]])))
+    problem = BoundProblem(jobs, Capacity(np.array([-np.inf, 5.0, 9.0]), np.array([[4.0, 0.0, 4.0]])))
     # 8 GPU s end at 2 s; 12 of the 20 GPU s of the first job are done at 5 s, and the rest at 11 s; the last at 16 s.
     assert alone.mean_on_one_machine(problem) == pytest.approx((2 + 11 + (16 - 3)) / 3)
     assert alone.makespan_of_work(problem) == pytest.approx(16)
@@ -72,7 +72,7 @@ def test_one_machine_by_hand() -> None:
 
 def test_two_jobs_cannot_both_meet_a_deadline_for_which_each_has_time() -> None:
     jobs = tuple(rigid(0.0, 600.0, 3, deadline=1000.0) for _ in range(3))
-    bound = bounds_of(Problem(jobs, Capacity.constant([3])), ["deadlines_met"])["deadlines_met"]
+    bound = bounds_of(BoundProblem(jobs, Capacity.constant([3])), ["deadlines_met"])["deadlines_met"]
     assert bound.parts == {"alone": 3.0, "prices": 1.0}
     assert bound.value == 1
     assert bound.is_upper
@@ -81,7 +81,7 @@ def test_two_jobs_cannot_both_meet_a_deadline_for_which_each_has_time() -> None:
 def test_a_job_outside_the_means_counts_for_deadlines() -> None:
     jobs = (rigid(0.0, 600.0, 1, deadline=900.0),)
     others = (rigid(0.0, 60.0, 1, deadline=900.0), rigid(0.0, 60.0, 1, deadline=30.0))
-    result = bounds_of(Problem(jobs, Capacity.constant([2]), others), time_limit=0.5)
+    result = bounds_of(BoundProblem(jobs, Capacity.constant([2]), others), time_limit=0.5)
     assert result["deadlines_met"].value == 2
     assert result["avg_jct"].value == pytest.approx(600)
 
@@ -100,7 +100,7 @@ def test_any_prices_prove_a_bound() -> None:
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 4.0])
 def test_the_least_cost_of_a_job_alone_against_a_search_over_ends(scale: float) -> None:
-    problem = Problem((rigid(5.0, 100.0, 2),), Capacity.constant([2]))
+    problem = BoundProblem((rigid(5.0, 100.0, 2),), Capacity.constant([2]))
     slots = slots_of(problem)
     rng = np.random.default_rng(0)
     prices = scale * rng.random(slots.gpu_seconds.shape)
@@ -119,7 +119,7 @@ def test_the_least_cost_of_a_job_alone_against_a_search_over_ends(scale: float) 
 
 def test_measures_of_a_job_that_grows_late() -> None:
     # The first stretch gains nothing from a second GPU, and the second one twice as much.
-    speeds_by_count = Speeds((1, 2), np.array([[1.0, 1.0], [1.0, 2.0]]))
+    speeds_by_count = SpeedBounds((1, 2), np.array([[1.0, 1.0], [1.0, 2.0]]))
     measures = measures_of(np.array([10.0, 10.0]), {0: speeds_by_count})
     assert measures[0].work == pytest.approx(15)  # at full speed
     assert all(measure.work / max(mode.rate for mode in measure.modes) <= 15 + 1e-9 for measure in measures)

@@ -24,7 +24,7 @@ from polluxsim.records.storage import read_run
 from polluxsim.run import limits_of_jobs
 from polluxsim.run.bounds import BoundRequest, bounds_of_runs
 from polluxsim.statistics.bounds.problem import Capacity
-from polluxsim.statistics.bounds.speeds import Speeds
+from polluxsim.statistics.bounds.speeds import SpeedBounds
 from polluxsim.workloads.workload import Job
 
 RIGID = """name,time,num_replicas,duration{more}
@@ -198,7 +198,9 @@ def test_a_run_that_is_better_than_its_bound_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = made(tmp_path, "policy=fifo")
-    monkeypatch.setattr(limits_of_jobs, "_speeds_of_known_duration", lambda *facts: Speeds((1,), np.array([[0.1]])))
+    monkeypatch.setattr(
+        limits_of_jobs, "_speeds_of_known_duration", lambda *facts: SpeedBounds((1,), np.array([[0.1]]))
+    )
     capsys.readouterr()
     assert main(["bound", str(run), "--metric", "avg_jct"]) == 1
     assert "run is better than its bound (avg_jct), which no schedule can be" in capsys.readouterr().err
@@ -267,9 +269,9 @@ class TestPlantedErrors:
     def test_a_job_that_can_grow_counted_on_its_requested_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
         right = limits_of_jobs._speeds_of_known_duration
 
-        def as_requested(job: Job, profile: object, on_pool: int, most: int) -> Speeds | None:
+        def as_requested(job: Job, profile: object, on_pool: int, most: int) -> SpeedBounds | None:
             if job.speeds:
-                return Speeds((job.num_replicas,), np.array([[1.0]]))
+                return SpeedBounds((job.num_replicas,), np.array([[1.0]]))
             return right(job, profile, on_pool, most)  # type: ignore[arg-type]
 
         assert benchmark.below_the_bound("afs", 36, 0.05) == []
@@ -292,7 +294,9 @@ class TestPlantedErrors:
     def test_the_check_of_a_policy_has_the_law(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = World((2,), (Job.rigid("a", 0.0, 2, 120.0), Job.rigid("b", 0.0, 1, 60.0)))
         assert checked_world("fifo", world, faults=[Fault.BOUND]) == []
-        monkeypatch.setattr(limits_of_jobs, "_speeds_of_known_duration", lambda *facts: Speeds((2,), np.array([[0.5]])))
+        monkeypatch.setattr(
+            limits_of_jobs, "_speeds_of_known_duration", lambda *facts: SpeedBounds((2,), np.array([[0.5]]))
+        )
         (first, *_) = checked_world("fifo", world, faults=[Fault.BOUND])
         assert first.fault is Fault.BOUND
         assert first.world == world

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from polluxsim.policies.guest.faults import Limits
+from polluxsim.policies.guest.faults import ProcessLimits
 from polluxsim.studies.evolution.feedback import artifacts_of
 from polluxsim.studies.evolution.scoring import ERROR, SUCCESS, TIMEOUT, score
 from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, StageLimits, Task
-from polluxsim.studies.evolution.worlds import World, drawn, judged
+from polluxsim.studies.evolution.worlds import TaskWorld, drawn, judged
 
 PROGRAM = """import dataclasses
 
@@ -86,14 +86,19 @@ WITHOUT_EFFECT = {
 @pytest.fixture(scope="module")
 def task() -> Task:
     """A task of two worlds, of which one is short and held out as well."""
-    worlds: list[World] = []
+    worlds: list[TaskWorld] = []
     for number in (6, 27):
         (world,) = itertools.islice(drawn(1), number, number + 1)
         useful = judged(world)
         assert useful is not None
         worlds.append(useful)
     return Task(
-        tuple(worlds), (1,), (worlds[1],), checks=2, limits=Limits(decision=0.5), stage_limits=StageLimits(60, 90)
+        tuple(worlds),
+        (1,),
+        (worlds[1],),
+        checks=2,
+        limits=ProcessLimits(decision=0.5),
+        stage_limits=StageLimits(60, 90),
     )
 
 

@@ -31,7 +31,7 @@ from polluxsim.studies.evolution.feedback import artifacts_of
 from polluxsim.studies.evolution.programs import INITIAL_PROGRAM, changed_program, random_program, trusted
 from polluxsim.studies.evolution.scoring import METRICS, score
 from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, Task, read_task, write_task
-from polluxsim.studies.evolution.worlds import World, drawn, judged
+from polluxsim.studies.evolution.worlds import TaskWorld, drawn, judged
 
 BAD = {
     "raises": "raise ValueError('no')",
@@ -44,7 +44,7 @@ def with_line(line: str) -> str:
     return INITIAL_PROGRAM.replace("        return gangs_by", f"        {line}\n        return gangs_by")
 
 
-def useful_worlds(numbers: Sequence[int]) -> tuple[World, ...]:
+def useful_worlds(numbers: Sequence[int]) -> tuple[TaskWorld, ...]:
     found_worlds = []
     for number in numbers:
         (world,) = itertools.islice(drawn(1), number, number + 1)

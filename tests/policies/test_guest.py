@@ -13,7 +13,7 @@ from polluxsim.engine.scenario import for_cluster
 from polluxsim.engine.simulation import Simulation, run_to_end
 from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.contract.view import ClusterView
-from polluxsim.policies.guest.faults import GIB, Limits, ProgramError, RefusedProgramError
+from polluxsim.policies.guest.faults import GIB, ProcessLimits, ProgramError, RefusedProgramError
 from polluxsim.policies.guest.host import ANYTHING, GuestPolicy, Program
 from polluxsim.policies.guest.source import check_source
 from polluxsim.run.named_policies import named_policy
@@ -33,7 +33,7 @@ QUICK = {"fifo", "las", "gittins", "tiresias-l", "fair-queues", "srsf", "gandiva
 
 WORLDS = (2, 12, 24)
 
-ROOMY = Limits(decision=30.0, start=60.0, memory=8 * GIB)  # for policies with compiled functions
+ROOMY = ProcessLimits(decision=30.0, start=60.0, memory=8 * GIB)  # for policies with compiled functions
 
 NAMES = sorted(
     path.stem

@@ -10,7 +10,7 @@ import pytest
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.policies.slurm.accounts import read_accounts, read_qos
-from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
+from polluxsim.policies.slurm.association_limits import AssociationLimits, JobOwner
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.fair_share import associations, classic, fair_tree
@@ -24,17 +24,17 @@ from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import (
     ALL_MEMORY,
     Allocated,
-    ClusterState,
     FreeNodes,
     Held,
     Node,
-    Part,
-    Partition,
+    NodePart,
     PendingJob,
     Request,
-    Reservation,
     RunningJob,
-    Start,
+    SchedulerState,
+    SlurmPartition,
+    SlurmReservation,
+    SlurmStart,
     node_set,
 )
 
@@ -43,7 +43,7 @@ FOUR = [Node(gpus=4, cpus=64)] * 4
 
 
 def waits(name: str, gpus: int, limit: int = 60, nodes: int = 1, **more: object) -> PendingJob:
-    return PendingJob(name, Request((Part(nodes, gpus, 1),)), limit, **more)  # type: ignore[arg-type]
+    return PendingJob(name, Request((NodePart(nodes, gpus, 1),)), limit, **more)  # type: ignore[arg-type]
 
 
 def runs(name: str, node: int, gpus: int, end: int) -> RunningJob:
@@ -54,43 +54,45 @@ def places(allocated: Allocated | None) -> list[int] | None:
     return None if allocated is None else [held.node for held in allocated]
 
 
-def started(starts: list[Start]) -> dict[str, list[int]]:
+def started(starts: list[SlurmStart]) -> dict[str, list[int]]:
     return {start.job.name: [held.node for held in start.held] for start in starts}
 
 
 class TestCpusAndMemory:
     NODES = (Node(4, 64, memory=256), Node(4, 64, memory=256))
 
-    def choose(self, part: Part, cpus: list[int], memory: list[int], *, exclusive: bool = False) -> list[int] | None:
+    def choose(
+        self, part: NodePart, cpus: list[int], memory: list[int], *, exclusive: bool = False
+    ) -> list[int] | None:
         free = FreeNodes([4, 4], cpus, memory)
         return places(chosen_nodes(Request((part,), exclusive=exclusive), node_set([0, 1]), free, self.NODES))
 
     def test_a_node_needs_the_free_cpus(self) -> None:
-        assert self.choose(Part(1, 1, 40), [39, 64], [256, 256]) == [1]
+        assert self.choose(NodePart(1, 1, 40), [39, 64], [256, 256]) == [1]
 
     def test_a_node_needs_the_free_memory(self) -> None:
-        assert self.choose(Part(1, 1, 1, 100), [60, 64], [99, 256]) == [1]
-        assert self.choose(Part(1, 1, 1, 100), [60, 64], [100, 256]) == [0]
+        assert self.choose(NodePart(1, 1, 1, 100), [60, 64], [99, 256]) == [1]
+        assert self.choose(NodePart(1, 1, 1, 100), [60, 64], [100, 256]) == [0]
 
     def test_a_job_without_a_stated_memory_needs_all_of_it(self) -> None:
-        assert self.choose(Part(1, 1, 1, ALL_MEMORY), [60, 64], [255, 256]) == [1]
+        assert self.choose(NodePart(1, 1, 1, ALL_MEMORY), [60, 64], [255, 256]) == [1]
 
     def test_an_exclusive_job_needs_an_idle_node_and_gets_all_cpus(self) -> None:
-        assert self.choose(Part(1, 1, 1), [63, 64], [256, 256], exclusive=True) == [1]
-        assert self.choose(Part(2, 1, 1), [63, 64], [256, 256], exclusive=True) is None
+        assert self.choose(NodePart(1, 1, 1), [63, 64], [256, 256], exclusive=True) == [1]
+        assert self.choose(NodePart(2, 1, 1), [63, 64], [256, 256], exclusive=True) is None
         free = FreeNodes([4, 4], [64, 64], [256, 256])
-        held = chosen_nodes(Request((Part(1, 1, 1, 9),), exclusive=True), node_set([0]), free, self.NODES)
+        held = chosen_nodes(Request((NodePart(1, 1, 1, 9),), exclusive=True), node_set([0]), free, self.NODES)
         assert held == (Held(0, 1, 64, 9),)
 
 
 class TestSeveralPartitions:
     """Partition `left` has nodes 0 and 1, and `right` has node 3."""
 
-    PARTITIONS: ClassVar = {"left": Partition(node_set([0, 1])), "right": Partition(node_set([3]))}
+    PARTITIONS: ClassVar = {"left": SlurmPartition(node_set([0, 1])), "right": SlurmPartition(node_set([3]))}
 
-    def state(self, running: list[RunningJob], *jobs: PendingJob, **partitions: Partition) -> ClusterState:
+    def state(self, running: list[RunningJob], *jobs: PendingJob, **partitions: SlurmPartition) -> SchedulerState:
         all_partitions = self.PARTITIONS | partitions
-        return ClusterState(0, FOUR, running, in_order(jobs, all_partitions), partitions=all_partitions)
+        return SchedulerState(0, FOUR, running, in_order(jobs, all_partitions), partitions=all_partitions)
 
     def test_a_job_starts_in_the_first_partition_with_room(self) -> None:
         state = self.state([], waits("a", 4, partition="right,left"), waits("b", 4, partition="right,left"))
@@ -109,7 +111,7 @@ class TestSeveralPartitions:
     def test_the_tier_of_each_partition_counts(self) -> None:
         """`late` is ahead of `early` in `right`, whose tier is higher, and behind it in `left`."""
         jobs = [waits("early", 4, partition="left"), waits("late", 4, partition="left,right")]
-        state = self.state([], *jobs, right=Partition(node_set([3]), tier=5))
+        state = self.state([], *jobs, right=SlurmPartition(node_set([3]), tier=5))
         assert [(job.name, job.partition) for job in state.pending] == [
             ("late", "right"), ("early", "left"), ("late", "left"),
         ]  # fmt: skip
@@ -168,11 +170,11 @@ class TestEligibility:
 class TestReservations:
     """Nodes 0 and 1 are reserved from 100 to 200 s."""
 
-    RESERVATION = Reservation("m", node_set([0, 1]), start=100, end=200)
+    RESERVATION = SlurmReservation("m", node_set([0, 1]), start=100, end=200)
 
-    def state(self, now: int, *jobs: PendingJob, down: int = 0) -> ClusterState:
+    def state(self, now: int, *jobs: PendingJob, down: int = 0) -> SchedulerState:
         pending = in_order(jobs, {})
-        return ClusterState(now, FOUR, [], pending, down=down, reservations=[self.RESERVATION])
+        return SchedulerState(now, FOUR, [], pending, down=down, reservations=[self.RESERVATION])
 
     def test_a_job_outside_has_to_end_before_it_begins(self) -> None:
         state = self.state(40, waits("fits", 4, limit=60), waits("late", 4, limit=61))
@@ -212,19 +214,19 @@ class TestPreemption:
     """Four nodes of 4 GPUs are full of jobs of a low tier."""
 
     PARTITIONS: ClassVar = {
-        "low": Partition(node_set(range(4))), "lowest": Partition(node_set(range(4)), tier=0),
-        "high": Partition(node_set(range(4)), tier=10),
+        "low": SlurmPartition(node_set(range(4))), "lowest": SlurmPartition(node_set(range(4)), tier=0),
+        "high": SlurmPartition(node_set(range(4)), tier=10),
     }  # fmt: skip
     BY_TIER = Parameters(bf_interval=1, bf_resolution=1, preempt_type="preempt/partition_prio")
 
     def low(self, name: str, node: int, gpus: int = 4, partition: str = "low", **more: Any) -> RunningJob:
         return runs(name, node, gpus, 600)._replace(partition=partition, **more)
 
-    def state(self, *running: RunningJob, gpus: int = 4, nodes: int = 1, now: int = 0) -> ClusterState:
+    def state(self, *running: RunningJob, gpus: int = 4, nodes: int = 1, now: int = 0) -> SchedulerState:
         job = waits("high", gpus, nodes=nodes, partition="high")
-        return ClusterState(now, FOUR, running, [job], partitions=self.PARTITIONS)
+        return SchedulerState(now, FOUR, running, [job], partitions=self.PARTITIONS)
 
-    def preempted(self, state: ClusterState, parameters: Parameters | None = None) -> tuple[list[int], set[str]]:
+    def preempted(self, state: SchedulerState, parameters: Parameters | None = None) -> tuple[list[int], set[str]]:
         (start,) = main_scheduler(state, parameters or self.BY_TIER)
         return [held.node for held in start.held], set(start.preempts)
 
@@ -265,7 +267,7 @@ class TestPreemption:
     def test_a_qos_preempts_those_of_its_list(self) -> None:
         running = [self.low(f"r{node}", node, qos="normal", priority=9.0 - node) for node in range(4)]
         job = waits("high", 4, qos="urgent")
-        state = ClusterState(0, FOUR, running, [job], preempts={"urgent": frozenset({"normal"})})
+        state = SchedulerState(0, FOUR, running, [job], preempts={"urgent": frozenset({"normal"})})
         by_qos = replace(self.BY_TIER, preempt_type="preempt/qos")
         # r3 has the lowest priority.
         assert self.preempted(state, by_qos) == ([3], {"r3"})
@@ -294,7 +296,7 @@ class TestLimits:
         accounts = read_accounts(self.ACCOUNTS)
         limits = AssociationLimits(accounts, read_qos(qos or {}))
         for user, gpus in running:
-            limits.count(Owner(user, accounts.of_user(user), of), (Held(0, gpus, 8 * gpus),))
+            limits.count(JobOwner(user, accounts.of_user(user), of), (Held(0, gpus, 8 * gpus),))
         return limits.stops(waits("new", asks, user=by, account=accounts.of_user(by), qos=of))
 
     def test_an_account_counts_the_accounts_below_it(self) -> None:
@@ -332,7 +334,7 @@ class TestLimits:
             lambda state: backfill(state, EACH_SECOND).starts,
         ):
             limits = AssociationLimits(accounts, {})
-            assert set(started(schedule(ClusterState(0, FOUR, [], [*jobs, other], limits=limits)))) == {"a", "other"}
+            assert set(started(schedule(SchedulerState(0, FOUR, [], [*jobs, other], limits=limits)))) == {"a", "other"}
 
     @pytest.mark.parametrize(
         ("accounts", "qos", "message"),

@@ -21,19 +21,19 @@ from polluxsim.policies.slurm.priority import in_order, job_size
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
-    ClusterState,
     FreeNodes,
     Held,
     Node,
-    Part,
-    Partition,
+    NodePart,
     PendingJob,
     Request,
     RunningJob,
+    SchedulerState,
+    SlurmPartition,
     node_set,
 )
-from polluxsim.policies.slurm.will_run import Occupancy, will_run
-from polluxsim.policies.slurm.windows import Window, Windows
+from polluxsim.policies.slurm.will_run import FreeResources, will_run
+from polluxsim.policies.slurm.windows import FreeWindow, Windows
 
 FOUR = [Node(gpus=4, cpus=64)] * 4
 EACH_SECOND = Parameters(bf_interval=1, bf_resolution=1)
@@ -41,7 +41,7 @@ EACH_SECOND = Parameters(bf_interval=1, bf_resolution=1)
 
 def asks(gpus: int, nodes: int = 1, *, states_tasks: bool = False) -> Request:
     cpus = gpus if states_tasks else 1
-    return Request((Part(nodes, gpus, cpus),), states_tasks=states_tasks)
+    return Request((NodePart(nodes, gpus, cpus),), states_tasks=states_tasks)
 
 
 def waits(name: str, gpus: int, limit: int = 60, nodes: int = 1, **more: object) -> PendingJob:
@@ -126,15 +126,15 @@ class TestChosenNodes:
         assert self.choose(asks(1)._replace(gpu_type="v100"), [4, 4], [64, 64], nodes) is None
 
     def test_tasks_may_share_nodes(self) -> None:
-        six_tasks = Request(num_tasks=6, task=Part(1, 1, 1))
+        six_tasks = Request(num_tasks=6, task=NodePart(1, 1, 1))
         allocated = chosen_nodes(six_tasks, 0b1111, FreeNodes([4, 0, 3, 4], [64] * 4), FOUR)
         assert allocated == (Held(2, 3, 3), Held(3, 3, 3))
 
 
 class TestWillRun:
     def expect(self, request: Request, running: list[RunningJob], now: int, **more: int) -> tuple[int, list[int]]:
-        state = ClusterState(now, FOUR, running, ())
-        expected = will_run(request, state.up, Occupancy.of(state), now, replace(EACH_SECOND, **more))
+        state = SchedulerState(now, FOUR, running, ())
+        expected = will_run(request, state.up, FreeResources.of(state), now, replace(EACH_SECOND, **more))
         assert expected is not None
         return expected.start, [held.node for held in expected.held]
 
@@ -169,23 +169,23 @@ class TestWillRun:
 
 class TestWindows:
     def test_the_map_begins_as_one_window_at_a_multiple_of_the_resolution(self) -> None:
-        assert Windows(119, 0b11, Parameters()).windows == [Window(60, 86_460, 0b11)]
+        assert Windows(119, 0b11, Parameters()).windows == [FreeWindow(60, 86_460, 0b11)]
 
     def test_a_plan_splits_windows_and_is_floored(self) -> None:
         windows = Windows(0, 0b11, Parameters())
         windows.plan(0b01, 125, 245)
-        assert windows.windows == [Window(0, 120, 0b11), Window(120, 240, 0b10), Window(240, 86_400, 0b11)]
+        assert windows.windows == [FreeWindow(0, 120, 0b11), FreeWindow(120, 240, 0b10), FreeWindow(240, 86_400, 0b11)]
 
     def test_a_short_plan_has_the_length_of_the_resolution(self) -> None:
         windows = Windows(0, 0b11, Parameters())
         windows.plan(0b01, 125, 130)
-        assert windows.windows[1] == Window(120, 180, 0b10)
+        assert windows.windows[1] == FreeWindow(120, 180, 0b10)
 
     def test_one_pair_of_equal_neighbours_is_merged(self) -> None:
         windows = Windows(0, 0b11, EACH_SECOND)
         windows.plan(0b01, 10, 20)
         windows.plan(0b01, 20, 30)
-        assert windows.windows == [Window(0, 10, 0b11), Window(10, 30, 0b10), Window(30, 86_400, 0b11)]
+        assert windows.windows == [FreeWindow(0, 10, 0b11), FreeWindow(10, 30, 0b10), FreeWindow(30, 86_400, 0b11)]
 
     def test_at_most_one_pair_is_merged(self) -> None:
         windows = Windows(0, 0b11, EACH_SECOND)
@@ -222,7 +222,7 @@ class TestOrder:
             waits("a", 1, partition="low", priority=9), waits("b", 1, partition="high", priority=1),
             waits("c", 1, partition="high", priority=1), waits("d", 1, partition="high", priority=2),
         ]  # fmt: skip
-        tiers = {"low": Partition(0b1111, tier=1), "high": Partition(0b1111, tier=10)}
+        tiers = {"low": SlurmPartition(0b1111, tier=1), "high": SlurmPartition(0b1111, tier=10)}
         assert [job.name for job in in_order(jobs, tiers)] == ["d", "b", "c", "a"]
         assert [job.name for job in in_order(jobs, {})] == ["a", "d", "b", "c"]
 
@@ -233,28 +233,28 @@ class TestOrder:
 
 
 class TestMainScheduler:
-    def started(self, state: ClusterState, parameters: Parameters = EACH_SECOND, depth: int = 0) -> list[str]:
+    def started(self, state: SchedulerState, parameters: Parameters = EACH_SECOND, depth: int = 0) -> list[str]:
         return [start.job.name for start in main_scheduler(state, parameters, depth)]
 
     def test_the_first_job_that_does_not_fit_closes_the_partition(self) -> None:
         running = [runs(name, node, 3, 500) for node, name in enumerate("abcd")]
         queue = [waits("fits", 1), waits("large", 2), waits("behind", 1)]
-        assert self.started(ClusterState(0, FOUR, running, queue)) == ["fits"]
+        assert self.started(SchedulerState(0, FOUR, running, queue)) == ["fits"]
 
     def test_it_looks_at_the_first_jobs_only(self) -> None:
-        state = ClusterState(0, FOUR, (), [waits("a", 1), waits("b", 1), waits("c", 1)])
+        state = SchedulerState(0, FOUR, (), [waits("a", 1), waits("b", 1), waits("c", 1)])
         assert self.started(state, depth=2) == ["a", "b"]
         assert self.started(state, replace(EACH_SECOND, partition_job_depth=1)) == ["a"]
 
     def test_a_completing_node_accepts_no_job(self) -> None:
-        state = ClusterState(0, FOUR[:1], (), [waits("a", 1)], completing=0b1)
+        state = SchedulerState(0, FOUR[:1], (), [waits("a", 1)], completing=0b1)
         assert self.started(state) == []
 
     def test_a_closed_partition_closes_its_nodes_to_other_partitions(self) -> None:
-        both = {"small": Partition(0b0011), "all": Partition(0b1111)}
+        both = {"small": SlurmPartition(0b0011), "all": SlurmPartition(0b1111)}
         running = [runs("a", 0, 4, 500)]
         queue = [waits("wide", 4, nodes=2, partition="small"), waits("other", 4, nodes=3, partition="all")]
-        state = ClusterState(0, FOUR, running, [*queue, waits("one", 4, partition="all")], partitions=both)
+        state = SchedulerState(0, FOUR, running, [*queue, waits("one", 4, partition="all")], partitions=both)
         # n2 is free, but belongs to the closed partition, so only n3 and n4 are left for the partition `all`.
         assert self.started(state) == []
         assert self.started(replace(state, pending=[queue[0], state.pending[2]])) == ["one"]
@@ -266,11 +266,11 @@ class TestMainScheduler:
     )
     def test_some_jobs_close_nothing(self, job: PendingJob) -> None:
         queue = [job, waits("behind", 1, priority=20)]
-        state = ClusterState(0, FOUR, [runs("a", 0, 4, 500)], queue, limits=Stopped())
+        state = SchedulerState(0, FOUR, [runs("a", 0, 4, 500)], queue, limits=Stopped())
         assert self.started(state, replace(EACH_SECOND, bf_min_prio_reserve=10)) == ["behind"]
 
     def test_a_limit_closes_the_partition_with_assoc_limit_stop(self) -> None:
-        state = ClusterState(0, FOUR, (), [waits("stopped", 1), waits("behind", 1)], limits=Stopped())
+        state = SchedulerState(0, FOUR, (), [waits("stopped", 1), waits("behind", 1)], limits=Stopped())
         assert self.started(state, replace(EACH_SECOND, assoc_limit_stop=True)) == []
 
 
@@ -278,40 +278,40 @@ class TestBackfill:
     def test_a_job_that_delays_no_plan_starts(self) -> None:
         running = [runs("a", 0, 4, 200), runs("b", 1, 4, 500), runs("c", 2, 4, 500)]
         queue = [waits("wide", 4, limit=600, nodes=2), waits("short", 4, limit=120), waits("long", 4, limit=600)]
-        cycle = backfill(ClusterState(0, FOUR, running, queue), EACH_SECOND)
+        cycle = backfill(SchedulerState(0, FOUR, running, queue), EACH_SECOND)
         # The plan of `wide` is for n1 and n4 at 200 s. `short` ends before; `long` waits until a plan of n1 or n4 ends.
         assert names(cycle) == ["short"]
         assert planned(cycle)["wide"] == 200
 
     def test_a_plan_shuts_whole_nodes(self) -> None:
         # One GPU is free, and `one` plans the node for its second GPU, so that no other job gets it meanwhile.
-        state = ClusterState(0, FOUR[:1], [runs("a", 0, 3, 300)], [waits("two", 2), waits("long", 1, limit=600)])
+        state = SchedulerState(0, FOUR[:1], [runs("a", 0, 3, 300)], [waits("two", 2), waits("long", 1, limit=600)])
         cycle = backfill(state, EACH_SECOND)
         assert names(cycle) == []
         assert planned(cycle) == {"two": 300, "long": 360}
 
     def test_each_job_has_a_plan(self) -> None:
-        state = ClusterState(0, FOUR[:1], [runs("a", 0, 4, 100)], [waits("b", 4), waits("c", 4), waits("d", 4)])
+        state = SchedulerState(0, FOUR[:1], [runs("a", 0, 4, 100)], [waits("b", 4), waits("c", 4), waits("d", 4)])
         assert planned(backfill(state, EACH_SECOND)) == {"b": 100, "c": 160, "d": 220}
 
     def test_plans_begin_at_multiples_of_the_resolution(self) -> None:
-        state = ClusterState(0, FOUR[:1], [runs("a", 0, 4, 100)], [waits("b", 4), waits("c", 4)])
+        state = SchedulerState(0, FOUR[:1], [runs("a", 0, 4, 100)], [waits("b", 4), waits("c", 4)])
         # The plan of `b` holds the node from 60 to 120 s.
         assert planned(backfill(state, Parameters())) == {"b": 100, "c": 120}
 
     def test_a_completing_node_is_planned_for_the_next_second(self) -> None:
-        state = ClusterState(50, FOUR[:1], (), [waits("a", 4)], completing=0b1)
+        state = SchedulerState(50, FOUR[:1], (), [waits("a", 4)], completing=0b1)
         cycle = backfill(state, EACH_SECOND)
         assert (names(cycle), planned(cycle)) == ([], {"a": 51})
 
     def test_a_job_beyond_the_window_holds_no_nodes(self) -> None:
-        state = ClusterState(0, FOUR[:1], [runs("a", 0, 3, 120)], [waits("two", 2), waits("one", 1, limit=600)])
+        state = SchedulerState(0, FOUR[:1], [runs("a", 0, 3, 120)], [waits("two", 2), waits("one", 1, limit=600)])
         assert names(backfill(state, EACH_SECOND)) == []
         assert names(backfill(state, replace(EACH_SECOND, bf_window=1))) == ["one"]
 
     @pytest.mark.parametrize("setting", ["bf_min_prio_reserve", "bf_min_age_reserve"])
     def test_an_unimportant_job_holds_no_nodes(self, setting: str) -> None:
-        state = ClusterState(0, FOUR[:1], [runs("a", 0, 3, 120)], [waits("two", 2), waits("one", 1, limit=600)])
+        state = SchedulerState(0, FOUR[:1], [runs("a", 0, 3, 120)], [waits("two", 2), waits("one", 1, limit=600)])
         assert names(backfill(state, replace(EACH_SECOND, **{setting: 10}))) == ["one"]
 
     @pytest.mark.parametrize(
@@ -330,18 +330,18 @@ class TestBackfill:
             waits("a2", 1, user="ada", partition="x"),
             waits("b1", 1, user="bob", partition="y"),
         ]
-        partitions = {"x": Partition(0b1111), "y": Partition(0b1111)}
-        state = ClusterState(0, FOUR, (), queue, partitions=partitions)
+        partitions = {"x": SlurmPartition(0b1111), "y": SlurmPartition(0b1111)}
+        state = SchedulerState(0, FOUR, (), queue, partitions=partitions)
         assert names(backfill(state, EACH_SECOND)) == ["a1", "a2", "b1"]
         assert names(backfill(state, replace(EACH_SECOND, **{setting: 1}))) == started
 
     def test_a_job_stopped_by_a_limit_neither_starts_nor_gets_a_plan(self) -> None:
-        cycle = backfill(ClusterState(0, FOUR, (), [waits("stopped", 1)], limits=Stopped()), EACH_SECOND)
+        cycle = backfill(SchedulerState(0, FOUR, (), [waits("stopped", 1)], limits=Stopped()), EACH_SECOND)
         assert cycle == Cycle()
 
 
 @st.composite
-def states(draw: st.DrawFn) -> ClusterState:
+def states(draw: st.DrawFn) -> SchedulerState:
     """Draw a state in which some nodes are full or nearly full."""
     now = draw(st.integers(0, 10_000))
     free = [4] * 4
@@ -357,11 +357,11 @@ def states(draw: st.DrawFn) -> ClusterState:
         gpus = draw(st.integers(1, 4))
         limit = 60 * draw(st.integers(1, 10))
         pending.append(waits(f"p{number}", gpus, limit, nodes=draw(st.integers(1, 3))))
-    return ClusterState(now, FOUR, running, pending, completing=draw(st.sampled_from([0, 0, 0b0010])))
+    return SchedulerState(now, FOUR, running, pending, completing=draw(st.sampled_from([0, 0, 0b0010])))
 
 
 @given(states(), st.sampled_from([EACH_SECOND, Parameters()]))
-def test_starts_fit_on_the_free_nodes(state: ClusterState, parameters: Parameters) -> None:
+def test_starts_fit_on_the_free_nodes(state: SchedulerState, parameters: Parameters) -> None:
     for starts in (main_scheduler(state, parameters), backfill(state, parameters).starts):
         after = state.after(starts).free()
         assert min(after.gpus) >= 0
@@ -371,7 +371,7 @@ def test_starts_fit_on_the_free_nodes(state: ClusterState, parameters: Parameter
 
 
 @given(states(), st.sampled_from([EACH_SECOND, Parameters()]))
-def test_a_job_starts_now_or_has_at_most_one_plan_for_later(state: ClusterState, parameters: Parameters) -> None:
+def test_a_job_starts_now_or_has_at_most_one_plan_for_later(state: SchedulerState, parameters: Parameters) -> None:
     cycle = backfill(state, parameters)
     answers = names(cycle) + [plan.job.name for plan in cycle.plans]
     assert len(set(answers)) == len(answers)
@@ -379,7 +379,7 @@ def test_a_job_starts_now_or_has_at_most_one_plan_for_later(state: ClusterState,
 
 
 @given(states())
-def test_plans_of_one_node_do_not_overlap(state: ClusterState) -> None:
+def test_plans_of_one_node_do_not_overlap(state: SchedulerState) -> None:
     """A plan holds whole nodes, so no later plan of the cycle has one of them at the same time."""
     cycle = backfill(state, EACH_SECOND)
     for number, plan in enumerate(cycle.plans):
@@ -389,13 +389,13 @@ def test_plans_of_one_node_do_not_overlap(state: ClusterState) -> None:
 
 
 @given(states())
-def test_the_main_scheduler_starts_the_first_jobs_of_the_queue(state: ClusterState) -> None:
+def test_the_main_scheduler_starts_the_first_jobs_of_the_queue(state: SchedulerState) -> None:
     started = [start.job.name for start in main_scheduler(state, EACH_SECOND)]
     assert started == [job.name for job in state.pending[: len(started)]]
 
 
 @given(states(), st.integers(1, 100))
-def test_decisions_do_not_change_if_all_times_move_by_half_a_minute(state: ClusterState, count: int) -> None:
+def test_decisions_do_not_change_if_all_times_move_by_half_a_minute(state: SchedulerState, count: int) -> None:
     """Only the remainder of epoch time modulo 30 s matters, and no absolute time."""
     shift = 30 * count
     running = [job._replace(end=job.end + shift) for job in state.running]
@@ -409,7 +409,7 @@ def test_decisions_do_not_change_if_all_times_move_by_half_a_minute(state: Clust
 class Snapshot(NamedTuple):
     """The state of a real Slurm, and the expected starts that it states, by job."""
 
-    state: ClusterState
+    state: SchedulerState
     expected: dict[str, int]
 
 
@@ -437,7 +437,7 @@ def _snapshot(read: dict[str, Any], zero: float) -> Snapshot:
             if job["start_time"]:
                 expected[name] = job["start_time"]
     queue = [job for _, _, job in sorted(pending, key=lambda entry: entry[:2])]
-    return Snapshot(ClusterState(int(zero + read["at"]), FOUR, running, queue), expected)
+    return Snapshot(SchedulerState(int(zero + read["at"]), FOUR, running, queue), expected)
 
 
 def plans_near(folder: Path) -> tuple[int, int]:

@@ -15,13 +15,13 @@ import pytest
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.slurm import backfill, priority, selection, will_run
-from polluxsim.policies.slurm.consumption import Needs, Stated, needs
+from polluxsim.policies.slurm.consumption import Needs, StatedConsumption, needs
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.policies.slurm.values import Node, Part, PendingJob
+from polluxsim.policies.slurm.values import Node, NodePart, PendingJob
 from polluxsim.studies.decisions import record as record_module
 from polluxsim.studies.decisions import slurm as slurm_decider
 from polluxsim.studies.decisions.any_policy import PolicyDecider
-from polluxsim.studies.decisions.asked import Asked
+from polluxsim.studies.decisions.asked import AskedResources
 from polluxsim.studies.decisions.changes_of_nodes import ChangesOfNodes
 from polluxsim.studies.decisions.fitting import Fit, fitted
 from polluxsim.studies.decisions.judging import agreement
@@ -312,7 +312,7 @@ class TestFit:
 
     def test_features_limit_the_nodes_of_a_job(self) -> None:
         """`a` would get the first node, which lacks a feature."""
-        asks = raw("a", 0, 0, 50, nodes=("n2",))._replace(asked=Asked(features=frozenset({"big", "fast"})))
+        asks = raw("a", 0, 0, 50, nodes=("n2",))._replace(asked=AskedResources(features=frozenset({"big", "fast"})))
         found = record(asks, raw("b", 100, 100, 150))
         for features, agreeing in (("n1:big,n2:big&fast", 2), ("n[1-2]:big&fast", 1)):
             agreed = fitted(found, {"features": features}, Parameters(), frozenset()).agreement
@@ -320,7 +320,7 @@ class TestFit:
 
     def test_limits_of_a_qos_stop_jobs_of_a_record(self) -> None:
         """`b` waits for the end of `a`, although a node is free."""
-        asked = Asked(qos="q")
+        asked = AskedResources(qos="q")
         jobs = [raw("a", 0, 0, 50)._replace(asked=asked), raw("b", 10, 50, 90)._replace(asked=asked)]
         found = record(*jobs, raw("c", 20, 20, 90, nodes=("n2",)))
         limited = Parameters(qos={"q": {"MaxJobsPU": 1}})
@@ -329,9 +329,9 @@ class TestFit:
         assert free.agreeing_decisions < 3
 
     def test_reasons_tell_who_does_not_take_part_and_who_is_stopped(self) -> None:
-        asked = Asked(qos="q")
+        asked = AskedResources(qos="q")
         jobs = [raw("a", 0, 0, 50)._replace(asked=asked), raw("b", 10, 60, 90)._replace(asked=asked)]
-        later = raw("c", 10, 30, 90, nodes=("n2",))._replace(asked=Asked(begin=40))
+        later = raw("c", 10, 30, 90, nodes=("n2",))._replace(asked=AskedResources(begin=40))
         limited = Parameters(bf_interval=1, bf_resolution=1, qos={"q": {"MaxJobsPU": 1}})
         agreed = agreement(record(*jobs, later), slurm(parameters=limited))
         (wrong,) = [one for one in agreed.disagreements if one.time == 30]
@@ -536,7 +536,7 @@ def in_first_partition(jobs: Iterable[PendingJob]) -> list[PendingJob]:
     return [job._replace(partition=job.partition.split(",")[0]) for job in jobs]
 
 
-def needs_without_cpus(gpus: int, num_tasks: int, stated: Stated, parameters: Parameters) -> Needs:
+def needs_without_cpus(gpus: int, num_tasks: int, stated: StatedConsumption, parameters: Parameters) -> Needs:
     """Return the needs of a job as if CPUs did not limit jobs."""
     return needs(gpus, num_tasks, stated, parameters)._replace(cpus=1)
 
@@ -555,7 +555,7 @@ LEFT_OUT: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "preemption": ("preempt", lambda patch: patch.setattr(Parameters, "preempts", False)),
     "requeued jobs": ("preempt", lambda patch: patch.setattr(record_module, "REQUEUE_WAIT", 0)),
     "CPUs": ("memory", lambda patch: patch.setattr(slurm_decider, "needs", needs_without_cpus)),
-    "memory": ("memory", lambda patch: patch.setattr(Part, "memory_on", lambda *_: 0)),
+    "memory": ("memory", lambda patch: patch.setattr(NodePart, "memory_on", lambda *_: 0)),
     "exclusive": ("memory", lambda patch: patch.setattr(selection, "is_idle", lambda *_: True)),
 }
 

@@ -29,14 +29,14 @@ from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.replaying import _Simulation
 from polluxsim.studies.decisions.slurm import Installation
 from polluxsim.studies.twin.asking import situation
-from polluxsim.studies.twin.asks import Ask, Kind
+from polluxsim.studies.twin.asks import Ask, NodeNeeds
 from polluxsim.studies.twin.calibrating import calibrated
 from polluxsim.studies.twin.estimates import LEVELS, estimates
-from polluxsim.studies.twin.futures import Source, recent_arrivals
+from polluxsim.studies.twin.futures import FutureSource, recent_arrivals
 from polluxsim.studies.twin.history import Draws, Groups, PastJob, known_at, read_history
 from polluxsim.studies.twin.settings import EACH_SECOND
-from polluxsim.studies.twin.trying import Wish, job_of_wish
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.trying import TriedJob, job_of_wish
+from polluxsim.studies.twin.world import TwinWorld
 
 NOW = 1_800_000_000
 SACCT = "JobID|User|Account|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|AllocTRES|Partition\n"
@@ -252,7 +252,7 @@ def past(
     name: str, share: float, user: str = "", account: str = "", gpus: int = 4, submit: int = NOW - 5000
 ) -> PastJob:
     """Return an earlier job with a limit of 1,000 s that ran for a share of it."""
-    ask = Ask(1, gpus, 1, False, 1000, user, Kind())
+    ask = Ask(1, gpus, 1, False, 1000, user, NodeNeeds())
     return PastJob(name, ask, account, submit, submit + int(1000 * share), 1000 * share)
 
 
@@ -270,18 +270,18 @@ class TestHistory:
         ]
         jobs += [past(f"c{i}", 0.5, "cid", "shop") for i in range(80)]
         median = {
-            user: np.median(drawn(jobs, Ask(1, 4, 1, False, 1000, user, Kind()), "lab")) for user in ("ann", "bob")
+            user: np.median(drawn(jobs, Ask(1, 4, 1, False, 1000, user, NodeNeeds()), "lab")) for user in ("ann", "bob")
         }
         assert median == {"ann": 100, "bob": 900}
-        of_account = drawn(jobs, Ask(1, 4, 1, False, 1000, "new", Kind()), "shop")
+        of_account = drawn(jobs, Ask(1, 4, 1, False, 1000, "new", NodeNeeds()), "shop")
         assert np.median(of_account) == 500
         small = [past(f"s{i}", 0.2, gpus=1) for i in range(80)] + [past(f"l{i}", 0.7, gpus=8) for i in range(80)]
-        assert np.median(drawn(small, Ask(1, 1, 1, False, 1000, "", Kind()))) == 200
-        assert np.median(drawn(small, Ask(1, 8, 1, False, 1000, "", Kind()))) == 700
+        assert np.median(drawn(small, Ask(1, 1, 1, False, 1000, "", NodeNeeds()))) == 200
+        assert np.median(drawn(small, Ask(1, 8, 1, False, 1000, "", NodeNeeds()))) == 700
 
     def test_a_running_job_runs_longer_than_it_has_run(self) -> None:
         jobs = [past(f"a{i}", 0.1) for i in range(60)] + [past(f"b{i}", 0.8) for i in range(20)]
-        ask = Ask(1, 4, 1, False, 1000, "", Kind())
+        ask = Ask(1, 4, 1, False, 1000, "", NodeNeeds())
         assert np.median(drawn(jobs, ask)) == 100
         given_that_it_runs = drawn(jobs, ask, elapsed=300)
         assert given_that_it_runs.min() > 300
@@ -290,7 +290,7 @@ class TestHistory:
 
     def test_a_job_that_runs_longer_than_all_of_its_user_runs_as_those_of_other_users(self) -> None:
         jobs = [past(f"a{i}", 0.1, "ann") for i in range(80)] + [past(f"b{i}", 0.8, "bob") for i in range(80)]
-        assert np.median(drawn(jobs, Ask(1, 4, 1, False, 1000, "ann", Kind()), elapsed=300)) == 800
+        assert np.median(drawn(jobs, Ask(1, 4, 1, False, 1000, "ann", NodeNeeds()), elapsed=300)) == 800
 
     def test_jobs_after_the_state_are_ignored_and_counted(self) -> None:
         jobs = [past("a", 0.1), past("b", 0.5, submit=NOW - 200), past("c", 0.1, submit=NOW + 1)]
@@ -382,13 +382,13 @@ class TestAnswers:
         state = state_of("x", files)
         assert state.fair_shares == {("lab", "ann"): 0.9, ("lab", "bob"): 0.5}
         assert "sshare.txt: 1 lines cannot be read" in state.notes
-        world = World(state, Parameters())
-        priorities = [job_of_wish(world, Wish(4, 600, "main", user)) for user in ("ann", "bob", "eve", "")]
+        world = TwinWorld(state, Parameters())
+        priorities = [job_of_wish(world, TriedJob(4, 600, "main", user)) for user in ("ann", "bob", "eve", "")]
         assert [wished and wished.priority for wished in priorities] == [900, 500, 500, 500]
         # A week later, the waiting jobs have the full age.
         aged = state_of("x", files | {"config.txt": f"{files['config.txt']}PriorityWeightAge = 100\n"})
-        of_arrival = World(aged, Parameters()).priority_of()
-        ask = Ask(1, 4, 1, False, 600, "ann", Kind())
+        of_arrival = TwinWorld(aged, Parameters()).priority_of()
+        ask = Ask(1, 4, 1, False, 600, "ann", NodeNeeds())
         assert of_arrival(ask, "lab", NOW) - of_arrival(ask, "lab", NOW + 7 * 86_400) == pytest.approx(100)
 
         (tmp_path / "s").mkdir()
@@ -581,7 +581,7 @@ def test_intervals_contain_the_starts_of_simulated_runs() -> None:
         starts = _Simulation(installation, 0, (), jobs).run(10**6)
         earlier = []
         for found in jobs:
-            ask = Ask(len(found.nodes), found.gpus_by_node[0], 1, False, found.limit, "", Kind(("main",)))
+            ask = Ask(len(found.nodes), found.gpus_by_node[0], 1, False, found.limit, "", NodeNeeds(("main",)))
             length = found.end - found.start
             end = NOW + starts[found.name] + length
             earlier.append(PastJob(found.name, ask, "", NOW + found.submitted, end, float(length)))
@@ -592,10 +592,10 @@ def test_intervals_contain_the_starts_of_simulated_runs() -> None:
                 continue
             in_state = [state_job(placed.job, placed.nodes) for placed in simulation._running.values()]
             in_state += [state_job(found, None) for found in simulation._pending]
-            world = World(SlurmState("test", NOW + second, in_state, nodes), parameters)
+            world = TwinWorld(SlurmState("test", NOW + second, in_state, nodes), parameters)
             history = known_at(earlier, NOW + second)
             names = [found.name for found in world.pending]
-            for estimate in estimates(world, Source(history, recent_arrivals(history)), names):
+            for estimate in estimates(world, FutureSource(history, recent_arrivals(history)), names):
                 for level, (low, high) in estimate.start.intervals.items():
                     inside[level].append(low <= NOW + starts[estimate.name] <= high)
     assert len(inside[80]) > 2000

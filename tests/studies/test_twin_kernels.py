@@ -15,10 +15,10 @@ from polluxsim.policies.slurm.values import Node
 from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.replaying import _Simulation
 from polluxsim.studies.decisions.slurm import GPU, NODE, Installation
-from polluxsim.studies.twin.asks import Ask, Kind
-from polluxsim.studies.twin.futures import Simulation, Source
-from polluxsim.studies.twin.history import Arrival, History
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.asks import Ask, NodeNeeds
+from polluxsim.studies.twin.futures import FutureSource, TwinSimulation
+from polluxsim.studies.twin.history import Arrival, JobHistory
+from polluxsim.studies.twin.world import TwinWorld
 
 EACH_SECOND = Parameters(bf_interval=1, bf_resolution=1, sched_interval=1, batch_sched_delay=0, sched_min_interval=0)
 PARAMETERS = {
@@ -56,7 +56,7 @@ def drawn(seed: int, num_nodes: int) -> tuple[list[RecordedJob], list[Node]]:
 def ask(job: RecordedJob, tasks: str) -> Ask:
     gpus = job.gpus_by_node[0]
     cpus = gpus if tasks == GPU else 1
-    return Ask(len(job.nodes), gpus, cpus, tasks == GPU, job.limit, "", Kind((job.partition,)))
+    return Ask(len(job.nodes), gpus, cpus, tasks == GPU, job.limit, "", NodeNeeds((job.partition,)))
 
 
 def pending(job: RecordedJob, tasks: str) -> StateJob:
@@ -82,10 +82,10 @@ def test_a_future_has_the_starts_of_the_rules(name: str, seed: int, num_nodes: i
     state = SlurmState("test", NOW, [pending(job, tasks) for job in first], state_nodes, partitions)
     later = [Arrival(ask(job, tasks), "", NOW + job.submitted, job.end - job.start) for job in jobs[len(first) :]]
     durations = {job.name: job.end - job.start for job in first}
-    world = World(state, parameters)
-    source = Source(History([], NOW), lambda rng: later, durations=durations)
+    world = TwinWorld(state, parameters)
+    source = FutureSource(JobHistory([], NOW), lambda rng: later, durations=durations)
     names = [job.name for job in first]
-    starts = [start for start, _ in Simulation(world, source, names, 0).run(0)]
+    starts = [start for start, _ in TwinSimulation(world, source, names, 0).run(0)]
     assert {name: start - NOW for name, start in zip(names, starts, strict=True)} == {
         name: expected[name] for name in names
     }

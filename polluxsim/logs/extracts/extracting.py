@@ -12,7 +12,7 @@ from typing import NamedTuple
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import atomic_write
 from polluxsim.logs.extracts.anonymous import Anonymous, JsonText, TableForm, anonymous_comment, is_header
-from polluxsim.logs.extracts.faults import Fault, Reading, fault_of
+from polluxsim.logs.extracts.faults import ImportFault, Reading, fault_of
 from polluxsim.logs.extracts.pieces import Piece, as_text, chosen, lines_of, objects_of
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.formats.column_maps import parse_columns
@@ -28,8 +28,8 @@ BINARY = ("a Parquet file", "a ZIP archive or a workbook", "a tar archive", "tex
 class Extract(NamedTuple):
     """An extract of a log that was made."""
 
-    log: Fault  # of the log
-    extract: Fault  # of the extract
+    log: ImportFault  # of the log
+    extract: ImportFault  # of the extract
     rows: int  # in the extract
     rows_of_log: int
     num_replaced: int  # different words and numbers
@@ -44,7 +44,7 @@ class _Log:
     path: Path
     reading: Reading
     pieces: list[Piece]
-    fault: Fault
+    fault: ImportFault
     folder: Path  # for the parts
     tries: int = 0
 

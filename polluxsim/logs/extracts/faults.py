@@ -41,7 +41,7 @@ class Reading:
             )
 
 
-class Fault(NamedTuple):
+class ImportFault(NamedTuple):
     """What is wrong with an import. `is_same` compares `error` and `reasons` only."""
 
     error: str  # class and reason of the error that ends the import, without places and values; empty if it succeeds
@@ -49,11 +49,11 @@ class Fault(NamedTuple):
     message: str  # of the error, with places and values; empty if the import succeeds
     lines: frozenset[int]  # lines of the log of which the import says something
 
-    def is_same(self, other: Fault) -> bool:
+    def is_same(self, other: ImportFault) -> bool:
         """Return whether another import has the same error and the same reasons."""
         return self.error == other.error and self.reasons == other.reasons
 
-    def renamed(self, rename: Callable[[str], str]) -> Fault:
+    def renamed(self, rename: Callable[[str], str]) -> ImportFault:
         """Return the fault with other names in its reasons, because some name a resource of the log."""
         # Only the parts that `is_same` compares.
         return self._replace(error=rename(self.error), reasons=frozenset(map(rename, self.reasons)))
@@ -73,7 +73,7 @@ class Fault(NamedTuple):
         return not self.error and not self.reasons
 
 
-def fault_of(log: Path, reading: Reading) -> Fault:
+def fault_of(log: Path, reading: Reading) -> ImportFault:
     """Return the fault of the import of a log. Raise InvalidConfigError if the reading is invalid."""
     try:
         report = reading.imported(log, skip_bad=False)
@@ -82,11 +82,11 @@ def fault_of(log: Path, reading: Reading) -> Fault:
         reason = f"{type(error).__name__}: {_reason_in(message)}"
         # A second import, which skips bad rows, finds what stands behind the first one.
         rest = _rest_of(log, reading, message)
-        return Fault(reason, rest.reasons, message, rest.lines | _lines_in(message))
+        return ImportFault(reason, rest.reasons, message, rest.lines | _lines_in(message))
     return _of_report(report)
 
 
-def _rest_of(log: Path, reading: Reading, message: str) -> Fault:
+def _rest_of(log: Path, reading: Reading, message: str) -> ImportFault:
     """Return what an import that skips bad rows says about a log that was refused with `message`.
 
     This is its report; if it ends with another error, the reason in that error; else nothing.
@@ -96,11 +96,11 @@ def _rest_of(log: Path, reading: Reading, message: str) -> Fault:
     except InvalidInputError as error:
         other_message = _without(log, str(error))
     if other_message == message:
-        return Fault("", frozenset(), "", frozenset())
-    return Fault("", frozenset([_reason_in(other_message)]), "", _lines_in(other_message))
+        return ImportFault("", frozenset(), "", frozenset())
+    return ImportFault("", frozenset([_reason_in(other_message)]), "", _lines_in(other_message))
 
 
-def _of_report(report: ImportReport) -> Fault:
+def _of_report(report: ImportReport) -> ImportFault:
     """Return the fault of an import that succeeded, from its report."""
     kinds: dict[str, Iterable[Tally]] = {
         "bad row": report.bad,
@@ -115,7 +115,7 @@ def _of_report(report: ImportReport) -> Fault:
             lines |= {place.line for place in tally.places}
     if any(item.unknown for item in report.gpu_types):
         reasons.add("a GPU type without known figures")
-    return Fault("", frozenset(reasons), "", frozenset(lines))
+    return ImportFault("", frozenset(reasons), "", frozenset(lines))
 
 
 def _without(log: Path, message: str) -> str:

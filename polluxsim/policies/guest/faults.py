@@ -25,7 +25,7 @@ class LateProgramError(ProgramError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What the process of a program may use."""
 
     decision: float = 1.0  # longest time of a decision [s]

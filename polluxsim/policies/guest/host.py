@@ -32,7 +32,7 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.reasons import Reason
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.guest.answers import read_decision, read_reasons, read_traits
-from polluxsim.policies.guest.faults import LateProgramError, Limits, ProgramError
+from polluxsim.policies.guest.faults import LateProgramError, ProcessLimits, ProgramError
 from polluxsim.policies.guest.source import check_source
 from polluxsim.policies.guest.views import ViewSender
 
@@ -83,7 +83,7 @@ class GuestPolicy(Policy):
         self,
         program: Program,
         hash_seed: int = 0,
-        limits: Limits | None = None,
+        limits: ProcessLimits | None = None,
         until: float = float("inf"),
         family: list[GuestPolicy] | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class GuestPolicy(Policy):
         self._hash_seed = hash_seed
         self._family = family
         self._history: list[Mapping[str, Any]] = []  # messages about decisions, for copies
-        self._limits = limits or Limits()
+        self._limits = limits or ProcessLimits()
         self._until = until
         self._more = program.more
         self._sender = ViewSender()

@@ -63,7 +63,7 @@ class Channel:
         return b"".join(parts)
 
 
-class Program:
+class LoadedProgram:
     """A program that runs in this process, and the answers to the messages of the host.
 
     The methods `start`, `decide` and `explain` are named as the actions of messages.
@@ -173,7 +173,7 @@ def main() -> None:
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     channel = Channel(source, target)
-    program = Program(channel)
+    program = LoadedProgram(channel)
     while True:
         channel.send(program.answer(channel.receive()))
 

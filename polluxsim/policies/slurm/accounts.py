@@ -23,7 +23,7 @@ LIMITS_OF_ACCOUNT = ("GrpTRES", "GrpJobs", "MaxTRES", "MaxJobs")
 LIMITS_OF_QOS = ("GrpTRES", "GrpJobs", "MaxTRES", "MaxTRESPU", "MaxTRESPA", "MaxJobsPU", "MaxJobsPA")
 
 
-class Account(NamedTuple):
+class SlurmAccount(NamedTuple):
     """An account. Its limits are by name and resource; the resource `jobs` counts running jobs."""
 
     parent: str  # empty below the root
@@ -43,7 +43,7 @@ class Qos(NamedTuple):
 class Accounts:
     """The tree of accounts. It has no loops, because `read_accounts` refuses them."""
 
-    def __init__(self, by_name: Mapping[str, Account]) -> None:
+    def __init__(self, by_name: Mapping[str, SlurmAccount]) -> None:
         self.by_name = by_name
         self._account_of: dict[str, str] = {}
         for name, account in by_name.items():
@@ -90,7 +90,7 @@ def read_accounts(setting: Mapping[str, Any]) -> Accounts:
     return accounts
 
 
-def _account(setting_path: str, entry: Any) -> Account:
+def _account(setting_path: str, entry: Any) -> SlurmAccount:
     """Return an account that a user writes. Raise InvalidConfigError if a key is unknown, or a value invalid."""
     _check_keys(setting_path, entry, ("parent", "fairshare", "users", *LIMITS_OF_ACCOUNT))
     users = entry.get("users", {})
@@ -101,10 +101,10 @@ def _account(setting_path: str, entry: Any) -> Account:
     shares = entry.get("fairshare", 1)
     check(f"{setting_path}.fairshare", shares, NonNegativeInt)
     parent = entry.get("parent") or ""
-    return Account(str(parent), shares, dict(users), _limits(setting_path, entry, LIMITS_OF_ACCOUNT))
+    return SlurmAccount(str(parent), shares, dict(users), _limits(setting_path, entry, LIMITS_OF_ACCOUNT))
 
 
-def _check_above(name: str, by_name: Mapping[str, Account]) -> None:
+def _check_above(name: str, by_name: Mapping[str, SlurmAccount]) -> None:
     """Raise InvalidConfigError if an account is above itself.
 
     The climb ends after as many steps as there are accounts, also in a loop that does not have this account.

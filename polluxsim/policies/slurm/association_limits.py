@@ -19,7 +19,7 @@ from polluxsim.policies.slurm.values import Allocated, LimitStop, PendingJob
 Group: TypeAlias = tuple[str, ...]  # jobs that are counted together; empty for each job alone
 
 
-class Owner(NamedTuple):
+class JobOwner(NamedTuple):
     """Whose a job is."""
 
     user: str
@@ -44,7 +44,7 @@ class AssociationLimits:
         self._qos = qos
         self._held = Counter[tuple[Group, str]]()
 
-    def count(self, owner: Owner, held: Allocated) -> None:
+    def count(self, owner: JobOwner, held: Allocated) -> None:
         """Count what a running job holds."""
         resources = {
             "gpu": sum(on_node.gpus for on_node in held),
@@ -74,13 +74,13 @@ class AssociationLimits:
         """Count a job that starts by what it asks for."""
         self._count(owner_of(job), resources_of(job))
 
-    def _count(self, owner: Owner, resources: Mapping[str, int]) -> None:
+    def _count(self, owner: JobOwner, resources: Mapping[str, int]) -> None:
         """Count amounts of resources for all groups of a job."""
         for group in self._groups_of(owner):
             for resource, amount in resources.items():
                 self._held[group, resource] += amount
 
-    def _groups_of(self, owner: Owner) -> Iterator[Group]:
+    def _groups_of(self, owner: JobOwner) -> Iterator[Group]:
         """Yield the groups among whose jobs a job counts."""
         yield ("qos", owner.qos)
         yield ("qos and user", owner.qos, owner.user)
@@ -89,7 +89,7 @@ class AssociationLimits:
         for account in self._accounts.path(owner.account):
             yield ("account", account)
 
-    def _limits_of(self, owner: Owner) -> Iterator[Limit]:
+    def _limits_of(self, owner: JobOwner) -> Iterator[Limit]:
         """Yield the limits of a job: those of its QOS, and those of its accounts that the QOS does not replace."""
         of_qos = self._qos[owner.qos].limits if owner.qos in self._qos else {}
         for (name, resource), most in of_qos.items():
@@ -111,9 +111,9 @@ class AssociationLimits:
                 yield Limit(group, name, resource, most)
 
 
-def owner_of(job: PendingJob) -> Owner:
+def owner_of(job: PendingJob) -> JobOwner:
     """Return whose a pending job is."""
-    return Owner(job.user, job.account, job.qos)
+    return JobOwner(job.user, job.account, job.qos)
 
 
 def resources_of(job: PendingJob) -> dict[str, int]:
@@ -141,7 +141,7 @@ def _in_words(group: Group) -> str:
     return f"QOS {name}" if kind == "qos" else f"account {name}"
 
 
-def _group_in_qos(name: str, owner: Owner) -> Group:
+def _group_in_qos(name: str, owner: JobOwner) -> Group:
     """Return the jobs that a limit of a QOS counts together with a job."""
     if name.startswith("Grp"):
         return ("qos", owner.qos)

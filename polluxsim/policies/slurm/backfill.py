@@ -16,20 +16,20 @@ from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
-    ClusterState,
     JobName,
     NodeSet,
     PendingJob,
     Request,
     RunningJob,
-    Start,
+    SchedulerState,
+    SlurmStart,
     node_set,
 )
-from polluxsim.policies.slurm.will_run import Expected, Occupancy, will_run
-from polluxsim.policies.slurm.windows import Look, Windows
+from polluxsim.policies.slurm.will_run import Expected, FreeResources, will_run
+from polluxsim.policies.slurm.windows import MapAnswer, Windows
 
 
-class Plan(NamedTuple):
+class ExpectedStart(NamedTuple):
     """The expected start of a job, as `squeue --start` prints it."""
 
     job: PendingJob
@@ -42,12 +42,12 @@ class Plan(NamedTuple):
 class Cycle:
     """The result of a cycle."""
 
-    starts: list[Start] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
+    starts: list[SlurmStart] = field(default_factory=list)
+    plans: list[ExpectedStart] = field(default_factory=list)
     num_tested: int = 0  # jobs that were tested, whether or not they start
 
 
-def backfill(state: ClusterState, parameters: Parameters) -> Cycle:
+def backfill(state: SchedulerState, parameters: Parameters) -> Cycle:
     """Return what a cycle starts and plans. It knows no plans of earlier cycles.
 
     The jobs that start are counted in `state.limits`.
@@ -58,11 +58,11 @@ def backfill(state: ClusterState, parameters: Parameters) -> Cycle:
 class _Cycle:
     """A cycle at work."""
 
-    def __init__(self, state: ClusterState, parameters: Parameters) -> None:
+    def __init__(self, state: SchedulerState, parameters: Parameters) -> None:
         self._state = state
         self._parameters = parameters
         self._windows = Windows(state.now, state.up, parameters)
-        self._occupancy = Occupancy.of(state)
+        self._occupancy = FreeResources.of(state)
         # Answers of `will_run` since the last start, which do not depend on the time of the attempt.
         self._expected: dict[tuple[Request, NodeSet], Expected | None] = {}
         self._tested = Counter[tuple[str, str]]()
@@ -131,7 +131,7 @@ class _Cycle:
             time = max(expected.start, start)
             if time <= now:
                 if not used & self._state.completing:
-                    self._start(Start(job, expected.held))
+                    self._start(SlurmStart(job, expected.held))
                     return
                 # A completing node is free for WILL_RUN, but accepts no job. So the start is one second late.
                 # (Measured.)
@@ -143,7 +143,7 @@ class _Cycle:
             if self._windows.lacks(used, time, time + job.limit):
                 start = time
                 continue
-            self._plan(Plan(job, time, expected.held, holds_nodes=self._holds_nodes(job, time)), used)
+            self._plan(ExpectedStart(job, time, expected.held, holds_nodes=self._holds_nodes(job, time)), used)
             return
 
     def _preempts(self, job: PendingJob, allowed: NodeSet) -> bool:
@@ -159,17 +159,17 @@ class _Cycle:
             return False
         for victim in taken.victims:
             occupancy.end(victim)
-        self._start(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+        self._start(SlurmStart(job, taken.held, tuple(victim.name for victim in taken.victims)))
         return True
 
-    def _look(self, job: PendingJob, start: int) -> Look:
+    def _look(self, job: PendingJob, start: int) -> MapAnswer:
         """Return what plans and reservations leave to a job from a time on, and the time of the next attempt."""
         look = self._windows.look(start, job.limit)
         if not self._state.reservations:
             return look
         nodes, later = opening(job, start, look.nodes, self._state.reservations)
         times = [time for time in (look.later, later) if time is not None]
-        return Look(nodes, min(times, default=None))
+        return MapAnswer(nodes, min(times, default=None))
 
     def _expect(self, request: Request, allowed: NodeSet) -> Expected | None:
         """Return the answer of `will_run`; None also if there are too few nodes to ask."""
@@ -180,7 +180,7 @@ class _Cycle:
             self._expected[key] = will_run(request, allowed, self._occupancy, self._state.now, self._parameters)
         return self._expected[key]
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: SlurmStart) -> None:
         """Start a job. Running jobs are not in the map of windows, because `will_run` knows them."""
         self._result.starts.append(start)
         self._started.add(start.job.name)
@@ -196,7 +196,7 @@ class _Cycle:
         latest = self._state.now + self._parameters.bf_window * 60
         return time <= latest and self._parameters.reserves(job.priority, self._state.now - job.eligible)
 
-    def _plan(self, plan: Plan, used: NodeSet) -> None:
+    def _plan(self, plan: ExpectedStart, used: NodeSet) -> None:
         """Record a plan. It takes whole nodes: a job that waits for one GPU shuts its node to every job then."""
         self._result.plans.append(plan)
         if plan.holds_nodes:

@@ -14,14 +14,14 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import ALL_MEMORY
 
 
-class Stated(NamedTuple):
+class StatedConsumption(NamedTuple):
     """What a job states about each of its nodes. 0 means that it states nothing."""
 
     cpus: int = 0
     memory: int = 0  # [MB]
 
 
-NOTHING = Stated()
+NOTHING = StatedConsumption()
 
 
 class Needs(NamedTuple):
@@ -31,7 +31,7 @@ class Needs(NamedTuple):
     memory: int  # ALL_MEMORY for all memory of the node
 
 
-def needs(gpus: int, num_tasks: int, stated: Stated, parameters: Parameters) -> Needs:
+def needs(gpus: int, num_tasks: int, stated: StatedConsumption, parameters: Parameters) -> Needs:
     """Return what a job needs on a node.
 
     >>> defaults = Parameters(def_cpu_per_gpu=8, def_mem_per_gpu=32000, select_type_parameters="CR_Core_Memory")

@@ -28,7 +28,7 @@ from polluxsim.policies.slurm.reason_kinds import (
     SUSPENDED,
     reason_of_limit,
 )
-from polluxsim.policies.slurm.values import LimitStop, PendingJob, Start
+from polluxsim.policies.slurm.values import LimitStop, PendingJob, SlurmStart
 from polluxsim.policies.slurm.view_state import held_after
 from polluxsim.policies.tools.reason_kinds import RUNS_ON
 
@@ -38,12 +38,12 @@ class Passes(NamedTuple):
 
     queue: Sequence[PendingJob] = ()  # empty if no scheduler ran
     num_considered: int = 0  # first jobs of the queue at which a scheduler looked
-    by_main: Sequence[Start] = ()
-    by_backfill: Sequence[Start] = ()
+    by_main: Sequence[SlurmStart] = ()
+    by_backfill: Sequence[SlurmStart] = ()
     stopped: Mapping[JobId, LimitStop] = MappingProxyType({})  # limits of accounts and QOS that stop jobs
 
     @property
-    def starts(self) -> Sequence[Start]:
+    def starts(self) -> Sequence[SlurmStart]:
         """Return all jobs that start."""
         return (*self.by_main, *self.by_backfill)
 

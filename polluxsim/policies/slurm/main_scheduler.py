@@ -11,10 +11,10 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.preemption import candidates, preempting
 from polluxsim.policies.slurm.reservations import opening
 from polluxsim.policies.slurm.selection import chosen_nodes
-from polluxsim.policies.slurm.values import ClusterState, JobName, Start
+from polluxsim.policies.slurm.values import JobName, SchedulerState, SlurmStart
 
 
-def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) -> list[Start]:
+def main_scheduler(state: SchedulerState, parameters: Parameters, depth: int = 0) -> list[SlurmStart]:
     """Return the jobs that start, among the first `depth` jobs of the queue; 0 for the whole queue.
 
     The first job of a partition that finds its nodes busy closes the partition, and its nodes, for this run, so that no
@@ -26,7 +26,7 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
     open_nodes = state.up & ~state.completing
     closed: set[str] = set()
     considered = Counter[str]()
-    starts: list[Start] = []
+    starts: list[SlurmStart] = []
     started: set[JobName] = set()
     for job in state.pending[: depth or None]:
         if job.partition in closed or job.name in started:
@@ -47,7 +47,7 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
         if held is not None:
             free.take(held)
             state.limits.add(job)
-            starts.append(Start(job, held))
+            starts.append(SlurmStart(job, held))
             started.add(job.name)
             continue
         if parameters.preempts:
@@ -55,7 +55,7 @@ def main_scheduler(state: ClusterState, parameters: Parameters, depth: int = 0) 
                 job.request, nodes_of_job, free, state.nodes, candidates(job, state, parameters), parameters
             )
             if taken is not None:
-                starts.append(Start(job, taken.held, tuple(victim.name for victim in taken.victims)))
+                starts.append(SlurmStart(job, taken.held, tuple(victim.name for victim in taken.victims)))
                 # The job starts when its nodes are free, so that it closes its partition meanwhile.
                 break
         if not job.reservation and parameters.reserves(job.priority, state.now - job.eligible):

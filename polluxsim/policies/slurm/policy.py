@@ -32,7 +32,7 @@ from polluxsim.policies.slurm.priority_parameters import BASIC, MULTIFACTOR, Pri
 from polluxsim.policies.slurm.stated_reservations import read_reservations
 from polluxsim.policies.slurm.turns import Turns
 from polluxsim.policies.slurm.usage import Usage
-from polluxsim.policies.slurm.values import ClusterState, LimitStop, Partition, PendingJob, Start, node_set
+from polluxsim.policies.slurm.values import LimitStop, PendingJob, SchedulerState, SlurmPartition, SlurmStart, node_set
 from polluxsim.policies.slurm.view_hosts import HostsOfView
 from polluxsim.policies.slurm.view_state import JobsOfView, placement_of, whole_second
 from polluxsim.workloads.job import Job
@@ -197,8 +197,8 @@ class Slurm(PriorityParameters, Policy):
         state = replace(state, pending=self._in_order(state))
         queue = state.pending
         num_considered = 0
-        by_main: list[Start] = []
-        by_backfill: list[Start] = []
+        by_main: list[SlurmStart] = []
+        by_backfill: list[SlurmStart] = []
         if runs_main:
             depth = turns.depth(now)
             by_main = main_scheduler(state, self, depth)
@@ -223,18 +223,18 @@ class Slurm(PriorityParameters, Policy):
                     stopped[job.name] = stop
         return Passes(queue, num_considered, by_main, by_backfill, stopped)
 
-    def _partitions(self, view: ClusterView, state: ClusterState) -> dict[str, Partition]:
+    def _partitions(self, view: ClusterView, state: SchedulerState) -> dict[str, SlurmPartition]:
         """Return the partitions of the jobs by name. Without partitions of the cluster, each has all nodes."""
-        partitions: dict[str, Partition] = {}
+        partitions: dict[str, SlurmPartition] = {}
         for job in (*view.running, *view.waiting):
             for name in partitions_of_queue(job.queue):
                 if name in partitions:
                     continue
                 nodes = node_set(view.partitions[name]) & state.up if view.partitions else state.up
-                partitions[name] = Partition(nodes, self.priority_tier.get(name, 1))
+                partitions[name] = SlurmPartition(nodes, self.priority_tier.get(name, 1))
         return partitions
 
-    def _in_order(self, state: ClusterState) -> Sequence[PendingJob]:
+    def _in_order(self, state: SchedulerState) -> Sequence[PendingJob]:
         """Return the pending jobs in the order of the queue."""
         if self.priority_type == BASIC:
             # Without tiers, the jobs are in the order of submission already.

@@ -20,13 +20,13 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.selection import chosen_nodes
 from polluxsim.policies.slurm.values import (
     Allocated,
-    ClusterState,
     FreeNodes,
     Node,
     NodeSet,
     PendingJob,
     Request,
     RunningJob,
+    SchedulerState,
     node_set,
 )
 
@@ -41,7 +41,7 @@ class Preempting(NamedTuple):
     victims: tuple[RunningJob, ...]
 
 
-def candidates(job: PendingJob, state: ClusterState, parameters: Parameters) -> list[RunningJob]:
+def candidates(job: PendingJob, state: SchedulerState, parameters: Parameters) -> list[RunningJob]:
     """Return the running jobs that a job may preempt, in the order in which they are removed.
 
     There are none under preempt/none.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from polluxsim.policies.slurm.job_partitions import in_each_partition
-from polluxsim.policies.slurm.values import Node, Partition, PendingJob, Request
+from polluxsim.policies.slurm.values import Node, PendingJob, Request, SlurmPartition
 
 
-def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, Partition]) -> list[PendingJob]:
+def in_order(jobs: Iterable[PendingJob], partitions: Mapping[str, SlurmPartition]) -> list[PendingJob]:
     """Return jobs in the order of the queue: jobs in a reservation first, then by tier and by priority.
 
     Equal jobs keep their order, which is that of their ids. (Specification, "The queue"; slurm.conf(5),

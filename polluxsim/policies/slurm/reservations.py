@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from polluxsim.policies.slurm.values import NodeSet, PendingJob, Reservation
+from polluxsim.policies.slurm.values import NodeSet, PendingJob, SlurmReservation
 
 
 class Opening(NamedTuple):
@@ -20,7 +20,7 @@ class Opening(NamedTuple):
     later: int | None  # next time from which reservations may leave more nodes [s]; None if there is none
 
 
-def opening(job: PendingJob, start: int, up: NodeSet, reservations: Iterable[Reservation]) -> Opening:
+def opening(job: PendingJob, start: int, up: NodeSet, reservations: Iterable[SlurmReservation]) -> Opening:
     """Return which of the nodes that are up reservations leave to a job in [start, start + limit).
 
     >>> from polluxsim.policies.slurm.values import Request

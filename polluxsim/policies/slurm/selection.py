@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polluxsim.policies.slurm.values import Allocated, FreeNodes, Held, Node, NodeSet, Part, Request, numbers_of
+from polluxsim.policies.slurm.values import Allocated, FreeNodes, Held, Node, NodePart, NodeSet, Request, numbers_of
 
 
 def chosen_nodes(request: Request, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node]) -> Allocated | None:
@@ -58,7 +58,7 @@ def suitable(request: Request, allowed: NodeSet, nodes: Sequence[Node]) -> NodeS
     return allowed
 
 
-def _fits(part: Part, node: int, free: FreeNodes, nodes: Sequence[Node]) -> bool:
+def _fits(part: NodePart, node: int, free: FreeNodes, nodes: Sequence[Node]) -> bool:
     """Return whether a node has the free GPUs, CPUs and memory."""
     if free.gpus[node] < part.gpus or free.cpus[node] < part.cpus:
         return False
@@ -70,7 +70,7 @@ def is_idle(node: int, free: FreeNodes, nodes: Sequence[Node]) -> bool:
     return free.cpus[node] == nodes[node].cpus
 
 
-def _cpus_on_offer(request: Request, part: Part, fitting: Sequence[int], free: FreeNodes) -> dict[int, int]:
+def _cpus_on_offer(request: Request, part: NodePart, fitting: Sequence[int], free: FreeNodes) -> dict[int, int]:
     """Return the CPUs that each node offers to a job.
 
     With --ntasks-per-node, a node offers only the CPUs that the tasks need. Then all nodes are equal, and the first one
@@ -141,7 +141,7 @@ def _best_run(missing: int, runs: Sequence[list[int]], offers: dict[int, int]) -
 
 
 def _for_tasks(
-    request: Request, task: Part, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node]
+    request: Request, task: NodePart, allowed: NodeSet, free: FreeNodes, nodes: Sequence[Node]
 ) -> Allocated | None:
     """Return the nodes of a job whose tasks may share nodes.
 

@@ -14,7 +14,7 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among, invalid_s
 from polluxsim.common.values import NonNegativeInt, check
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.slurm.node_values import by_number
-from polluxsim.policies.slurm.values import Reservation, node_set
+from polluxsim.policies.slurm.values import SlurmReservation, node_set
 
 SETTING = "policy.reservations"
 KEYS = ("StartTime", "EndTime", "Nodes", "Jobs")
@@ -23,7 +23,7 @@ KEYS = ("StartTime", "EndTime", "Nodes", "Jobs")
 class StatedReservations(NamedTuple):
     """The reservations of a simulation."""
 
-    all: Sequence[Reservation]
+    all: Sequence[SlurmReservation]
     of_jobs: Mapping[JobId, str]  # reservation that a job asks for, by name of the job
 
     def times(self) -> list[int]:
@@ -58,7 +58,7 @@ def read_reservations(setting: Mapping[str, Any]) -> StatedReservations:
         if end <= start:
             raise invalid_setting(f"{words}.EndTime", end, f"later than StartTime, {start}")
         nodes = node_set(nodes_in(f"{words}.Nodes", entry["Nodes"]))
-        reservations.append(Reservation(str(name), nodes, start, end))
+        reservations.append(SlurmReservation(str(name), nodes, start, end))
         jobs = entry.get("Jobs", ())
         if isinstance(jobs, str) or not isinstance(jobs, Sequence):
             raise invalid_setting(f"{words}.Jobs", jobs, "names of jobs, like [a, b]")

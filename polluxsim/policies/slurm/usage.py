@@ -14,7 +14,7 @@ from math import log
 from typing import NamedTuple
 
 
-class Use(NamedTuple):
+class CountedUse(NamedTuple):
     """What a running job uses since its use was last counted."""
 
     user: str
@@ -35,12 +35,12 @@ class Usage:
     half_life: float
     _at: float = 0.0  # time up to which all usage is counted [s]
     _used: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _running: dict[str, Use] = field(default_factory=dict)
-    _ended: list[tuple[Use, float]] = field(default_factory=list)  # with the time of the end [s]
+    _running: dict[str, CountedUse] = field(default_factory=dict)
+    _ended: list[tuple[CountedUse, float]] = field(default_factory=list)  # with the time of the end [s]
 
     def begin(self, job: str, user: str, rate: float, now: float) -> None:
         """Note a job that starts."""
-        self._running[job] = Use(user, rate, now)
+        self._running[job] = CountedUse(user, rate, now)
         self.add_user(user)
 
     def end(self, job: str, now: float) -> None:
@@ -76,7 +76,7 @@ class Usage:
             self._running[job] = self._counted(use, now)
         return dict(self._used)
 
-    def _counted(self, use: Use, now: float) -> Use:
+    def _counted(self, use: CountedUse, now: float) -> CountedUse:
         """Count a use up to a time, and return the rest of it."""
         if use.since >= now:
             return use

@@ -30,7 +30,7 @@ class Node(NamedTuple):
     memory: int = MUCH_MEMORY  # `RealMemory` [MB]
 
 
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """A number of nodes on which a job needs equal amounts."""
 
     nodes: int
@@ -50,11 +50,11 @@ class Request(NamedTuple):
     tasks, which may share nodes. With `alternatives`, the job needs one of them, and the other fields are unused.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[NodePart, ...] = ()
     # Whether a node offers only the CPUs that the tasks need, as with --ntasks-per-node.
     states_tasks: bool = False
     num_tasks: int = 0
-    task: Part | None = None  # what a task needs on one node
+    task: NodePart | None = None  # what a task needs on one node
     gpu_type: str = ""  # type in `--gres=gpu:TYPE:N`; empty for all types
     features: frozenset[str] = frozenset()  # `--constraint`: the node needs all of them
     alternatives: tuple[Request, ...] = ()
@@ -133,21 +133,21 @@ class RunningJob(NamedTuple):
         return cls(name, held, end, node_set(on_node.node for on_node in held))
 
     @classmethod
-    def begun(cls, start: Start, now: int) -> RunningJob:
+    def begun(cls, start: SlurmStart, now: int) -> RunningJob:
         """Return a job that starts now [s]."""
         job = start.job
         running = cls.on(job.name, start.held, now + job.limit)
         return running._replace(start=now, partition=job.partition, qos=job.qos, priority=job.priority)
 
 
-class Partition(NamedTuple):
+class SlurmPartition(NamedTuple):
     """A partition of slurm.conf."""
 
     nodes: NodeSet
     tier: int = 1  # `PriorityTier`
 
 
-class Reservation(NamedTuple):
+class SlurmReservation(NamedTuple):
     """A reservation of whole nodes."""
 
     name: str
@@ -167,7 +167,7 @@ class LimitStop(NamedTuple):
     needed: int  # what the job needs
 
 
-class Limits(Protocol):
+class SlurmLimits(Protocol):
     """Limits of associations and QOS on what jobs hold at once."""
 
     def stops(self, job: PendingJob) -> bool:
@@ -198,7 +198,7 @@ class NoLimits:
 NO_LIMITS = NoLimits()
 
 
-class Start(NamedTuple):
+class SlurmStart(NamedTuple):
     """A job that starts now."""
 
     job: PendingJob
@@ -236,7 +236,7 @@ class FreeNodes:
 
 
 @dataclass(frozen=True)
-class ClusterState:
+class SchedulerState:
     """What slurmctld knows when a scheduler runs."""
 
     now: int  # [s]
@@ -245,9 +245,11 @@ class ClusterState:
     pending: Sequence[PendingJob]  # in the order of the queue
     completing: NodeSet = 0  # nodes on which a job ended whose epilog has not ended
     down: NodeSet = 0  # nodes that are down, or drain: they accept no job
-    partitions: Mapping[str, Partition] = field(default_factory=dict)  # by name; empty for one partition of all nodes
-    limits: Limits = NO_LIMITS
-    reservations: Sequence[Reservation] = ()
+    partitions: Mapping[str, SlurmPartition] = field(
+        default_factory=dict
+    )  # by name; empty for one partition of all nodes
+    limits: SlurmLimits = NO_LIMITS
+    reservations: Sequence[SlurmReservation] = ()
     preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # for each QOS, those that it may preempt
 
     @property
@@ -276,7 +278,7 @@ class ClusterState:
             free.take(job.held)
         return free
 
-    def after(self, starts: Sequence[Start]) -> ClusterState:
+    def after(self, starts: Sequence[SlurmStart]) -> SchedulerState:
         """Return the state after the starts of jobs."""
         if not starts:
             return self

@@ -13,7 +13,7 @@ from polluxsim.common.instants import ROUNDING
 from polluxsim.hardware.hosts import MIB, NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
-from polluxsim.policies.slurm.consumption import Stated
+from polluxsim.policies.slurm.consumption import StatedConsumption
 from polluxsim.policies.slurm.parameters import Parameters
 
 CPUS_PER_GPU = 16  # of a node whose CPUs are not stated; only ties between nodes depend on it
@@ -42,19 +42,19 @@ class HostsOfView:
         """Return the memory of a node of a cluster that states it [MB of slurm.conf, which are MiB]."""
         return floor(self._view.hosts[node].memory / MIB * (1 + ROUNDING))
 
-    def stated(self, job: JobView, gpus: int) -> Stated:
+    def stated(self, job: JobView, gpus: int) -> StatedConsumption:
         """Return the CPUs and memory that count as stated by a job, for some of its GPUs on a node.
 
         Without CPUs and `DefCpuPerGPU`, a job gets the CPUs that belong to as many GPUs of the poorest node. If the
         cluster does not state CPUs and memory, the job states nothing.
         """
         if not self._view.hosts:
-            return Stated()
+            return StatedConsumption()
         asked = job.host or NOTHING
         memory = ceil(asked.memory * gpus / MIB * (1 - ROUNDING))
         if asked.cpus or self._parameters.def_cpu_per_gpu:
-            return Stated(ceil(asked.cpus * gpus * (1 - ROUNDING)), memory)
-        return Stated(floor(self._share.cpus * gpus * (1 + ROUNDING)), memory)
+            return StatedConsumption(ceil(asked.cpus * gpus * (1 - ROUNDING)), memory)
+        return StatedConsumption(floor(self._share.cpus * gpus * (1 + ROUNDING)), memory)
 
     def grants(self, placed: Iterable[tuple[JobView, Placement]]) -> dict[JobId, Host]:
         """Return the CPUs and memory for each GPU of jobs with GPUs; empty if the cluster does not state them.

@@ -2,7 +2,7 @@
 
 A view tells neither time limits of all jobs nor their expected ends, which Slurm plans with. `JobsOfView` computes them
 when a job arrives or starts, and keeps them until it ends. The limits of the simulator on users and queues stop jobs as
-the limits of accounts and QOS do (`UseLimits`).
+the limits of accounts and QOS do (`LimitsOfView`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from polluxsim.common.instants import ROUNDING, has_come
 from polluxsim.hardware.node_shapes import Shape
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import ClusterView, JobView
-from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
+from polluxsim.policies.slurm.association_limits import AssociationLimits, JobOwner
 from polluxsim.policies.slurm.consumption import Needs, needs
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
 from polluxsim.policies.slurm.parameters import CANCEL, SUSPEND, Parameters
@@ -26,16 +26,16 @@ from polluxsim.policies.slurm.values import (
     MUCH_MEMORY,
     NO_LIMITS,
     Allocated,
-    ClusterState,
     Held,
-    Limits,
     LimitStop,
     Node,
-    Part,
+    NodePart,
     PendingJob,
     Request,
     RunningJob,
-    Start,
+    SchedulerState,
+    SlurmLimits,
+    SlurmStart,
     numbers_of,
 )
 from polluxsim.policies.slurm.view_hosts import HostsOfView
@@ -114,7 +114,7 @@ class JobsOfView:
                 left = max(ceil(self._limit(view, job) - ran), 0)
                 self._ends[job.job_id] = whole_second(view.time) + left
 
-    def start(self, start: Start, now: int) -> Placement:
+    def start(self, start: SlurmStart, now: int) -> Placement:
         """Note a job that starts, and return its placement."""
         name = start.job.name
         self._ends[name] = now + start.job.limit
@@ -205,16 +205,16 @@ class JobsOfView:
             del self._requeued_until[name]
         return bool(eligible)
 
-    def _running_state(self, view: ClusterView) -> ClusterState:
+    def _running_state(self, view: ClusterView) -> SchedulerState:
         """Return the nodes and the jobs that hold GPUs before this decision as plain values."""
         hosts = HostsOfView(view, self.parameters)
         nodes = [self._node(view, hosts, number) for number in range(len(view.gpus_per_node))]
         running = []
         for job in view.running:
             running.append(self._running_job(hosts, job, nodes))
-        return ClusterState(whole_second(view.time), nodes, running, ())
+        return SchedulerState(whole_second(view.time), nodes, running, ())
 
-    def state(self, view: ClusterView) -> ClusterState:
+    def state(self, view: ClusterView) -> SchedulerState:
         """Return the cluster as plain values, with the pending jobs in order of submission.
 
         Jobs that resume in this decision run. Suspended jobs hold what is free of their GPUs.
@@ -229,7 +229,7 @@ class JobsOfView:
             if not self._is_absent(job.job_id):
                 pending.append(self._pending_job(view, hosts, job))
         resumed = [job for job in view.waiting if job.job_id in self.resumed]
-        limits = UseLimits(view, self._of_associations(view, state.running), resumed)
+        limits = LimitsOfView(view, self._of_associations(view, state.running), resumed)
         preempts = {name: qos.preempts for name, qos in self.parameters.qualities.items()}
         state = replace(state, running=[*state.running, *self.resumed.values()])
         if self.suspended:
@@ -247,7 +247,7 @@ class JobsOfView:
         held = []
         for node, gpus in job.placement:
             needed = self._needs(hosts, job, gpus)
-            part = Part(1, gpus, needed.cpus, needed.memory)
+            part = NodePart(1, gpus, needed.cpus, needed.memory)
             held.append(Held(node, gpus, needed.cpus, part.memory_on(nodes[node])))
         runs = RunningJob.on(job.job_id, tuple(held), self._ends[job.job_id])
         # The policy has not seen the start of a job that another policy placed before a fork.
@@ -255,7 +255,7 @@ class JobsOfView:
         partition = self._partitions.get(job.job_id, job.queue or "")
         return runs._replace(start=start, partition=partition, qos=job.qos or "")
 
-    def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> Limits:
+    def _of_associations(self, view: ClusterView, running: Sequence[RunningJob]) -> SlurmLimits:
         """Return the limits of accounts and QOS, and what running jobs hold of them."""
         parameters = self.parameters
         if not (parameters.accounts or parameters.qos):
@@ -266,7 +266,7 @@ class JobsOfView:
         for job in view.jobs:
             if job.job_id in held:
                 user = job.user or ""
-                owner = Owner(user, parameters.tree.of_user(user), job.qos or "")
+                owner = JobOwner(user, parameters.tree.of_user(user), job.qos or "")
                 limits.count(owner, held[job.job_id])
         return limits
 
@@ -325,12 +325,12 @@ class JobsOfView:
         """Return what a job of a shape asks of nodes."""
         if not shape.parts:
             needed = self._needs(hosts, job, shape.gpus_per_task)
-            task = Part(1, shape.gpus_per_task, needed.cpus, needed.memory)
+            task = NodePart(1, shape.gpus_per_task, needed.cpus, needed.memory)
             return Request(num_tasks=shape.gpus // shape.gpus_per_task, task=task)
         parts = []
         for gpus in dict.fromkeys(shape.parts):
             needed = self._needs(hosts, job, gpus)
-            parts.append(Part(shape.parts.count(gpus), gpus, needed.cpus, needed.memory))
+            parts.append(NodePart(shape.parts.count(gpus), gpus, needed.cpus, needed.memory))
         return Request(tuple(parts), states_tasks=self.tasks_by_gpu)
 
     def _needs(self, hosts: HostsOfView, job: JobView, gpus: int) -> Needs:
@@ -353,7 +353,7 @@ def _time_left(view: ClusterView, job: JobView) -> float:
     return max(job.oracle.on(name).time_left(job.num_replicas) for name in usable_types(view, job))
 
 
-class UseLimits:
+class LimitsOfView:
     """All limits on the jobs that start: those of the settings of the run, and those of accounts and QOS in Slurm.
 
     Parameters
@@ -366,7 +366,9 @@ class UseLimits:
         Jobs that resume in this decision.
     """
 
-    def __init__(self, view: ClusterView, of_associations: Limits = NO_LIMITS, resumed: Sequence[JobView] = ()) -> None:
+    def __init__(
+        self, view: ClusterView, of_associations: SlurmLimits = NO_LIMITS, resumed: Sequence[JobView] = ()
+    ) -> None:
         self._of_associations = of_associations
         self._held = held_after(view, resumed)
         self._jobs: Mapping[JobId, JobView] = {}

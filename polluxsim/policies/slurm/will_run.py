@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.selection import chosen_nodes
-from polluxsim.policies.slurm.values import Allocated, ClusterState, FreeNodes, Node, NodeSet, Request, RunningJob
+from polluxsim.policies.slurm.values import Allocated, FreeNodes, Node, NodeSet, Request, RunningJob, SchedulerState
 
 EDGE = 30  # the first group of ends is anchored at a multiple of this time since the epoch [s]
 FIRST_WINDOW = 30  # length of the first window of ends [s]
@@ -21,7 +21,7 @@ class Expected(NamedTuple):
     held: Allocated
 
 
-class Occupancy:
+class FreeResources:
     """What is free now, and what running jobs are expected to give back."""
 
     def __init__(self, nodes: Sequence[Node], free: FreeNodes, running: Sequence[RunningJob]) -> None:
@@ -30,7 +30,7 @@ class Occupancy:
         self.by_end = sorted(running, key=lambda job: job.end)
 
     @classmethod
-    def of(cls, state: ClusterState) -> Occupancy:
+    def of(cls, state: SchedulerState) -> FreeResources:
         """Return the occupancy of a cluster."""
         return cls(state.nodes, state.free(), state.running)
 
@@ -50,7 +50,7 @@ class Occupancy:
 
 
 def will_run(
-    request: Request, allowed: NodeSet, occupancy: Occupancy, now: int, parameters: Parameters
+    request: Request, allowed: NodeSet, occupancy: FreeResources, now: int, parameters: Parameters
 ) -> Expected | None:
     """Return when a job starts on the allowed nodes if running jobs use their whole limits; None if it never fits.
 

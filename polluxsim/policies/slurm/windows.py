@@ -14,7 +14,7 @@ from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.values import NodeSet
 
 
-class Window(NamedTuple):
+class FreeWindow(NamedTuple):
     """The nodes that no plan holds in [begin, end)."""
 
     begin: int  # [s]
@@ -22,7 +22,7 @@ class Window(NamedTuple):
     nodes: NodeSet
 
 
-class Look(NamedTuple):
+class MapAnswer(NamedTuple):
     """What the map tells about a job that would run from a time on."""
 
     nodes: NodeSet  # nodes that no plan holds at any time of the job
@@ -36,9 +36,9 @@ class Windows:
         self._parameters = parameters
         begin = parameters.floored(now)
         end = parameters.floored(now + parameters.bf_window * 60)
-        self.windows = [Window(begin, end, nodes)]
+        self.windows = [FreeWindow(begin, end, nodes)]
 
-    def look(self, start: int, limit: int) -> Look:
+    def look(self, start: int, limit: int) -> MapAnswer:
         """Return the nodes for a job in [start, start + limit], and the time of the next attempt.
 
         The attempt is at the end of the first window whose successor has a node that the window lacks. The search also
@@ -61,7 +61,7 @@ class Windows:
         # No window was read: the start is behind the end of the map.
         if nodes == -1:
             nodes = 0
-        return Look(nodes, later)
+        return MapAnswer(nodes, later)
 
     def lacks(self, nodes: NodeSet, start: int, end: int) -> bool:
         """Return whether a window of a plan in [start, end) lacks one of its nodes."""
@@ -77,7 +77,7 @@ class Windows:
         """
         begin, finish = self._planned(start, end)
         begin = max(begin, self.windows[0].begin)
-        pieces: list[Window] = []
+        pieces: list[FreeWindow] = []
         for window in self.windows:
             pieces += _split(window, begin, finish)
         inside = [index for index, piece in enumerate(pieces) if begin <= piece.begin < finish]
@@ -92,7 +92,7 @@ class Windows:
         for index in range(first, min(last, len(self.windows) - 1)):
             window, successor = self.windows[index : index + 2]
             if window.nodes == successor.nodes:
-                self.windows[index : index + 2] = [Window(window.begin, successor.end, window.nodes)]
+                self.windows[index : index + 2] = [FreeWindow(window.begin, successor.end, window.nodes)]
                 return
 
     def _planned(self, start: int, end: int) -> tuple[int, int]:
@@ -101,13 +101,13 @@ class Windows:
         return begin, max(self._parameters.floored(end), begin + self._parameters.bf_resolution)
 
 
-def _split(window: Window, *times: int) -> list[Window]:
+def _split(window: FreeWindow, *times: int) -> list[FreeWindow]:
     """Return the pieces of a window between rising times.
 
     >>> _split(Window(0, 60, 1), 20, 80)
     [Window(begin=0, end=20, nodes=1), Window(begin=20, end=60, nodes=1)]
     """
-    pieces: list[Window] = []
+    pieces: list[FreeWindow] = []
     rest = window
     # A time at an edge of the window, or outside, splits nothing.
     for time in times:

@@ -7,15 +7,15 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from polluxsim.statistics.bounds.problem import Array, Capacity, Problem
+from polluxsim.statistics.bounds.problem import Array, BoundProblem, Capacity
 
 
-def mean_alone(problem: Problem) -> float:
+def mean_alone(problem: BoundProblem) -> float:
     """Return the mean JCT if each job ran alone at its highest speed [s]."""
     return float(np.mean([job.jct_alone for job in problem.jobs]))
 
 
-def percentile_alone(problem: Problem, percent: float) -> float:
+def percentile_alone(problem: BoundProblem, percent: float) -> float:
     """Return a percentile (linear between ranks) of the JCTs if each job ran alone [s].
 
     No JCT is shorter, so that no percentile is either.
@@ -23,13 +23,13 @@ def percentile_alone(problem: Problem, percent: float) -> float:
     return float(np.percentile([job.jct_alone for job in problem.jobs], percent))
 
 
-def makespan_alone(problem: Problem) -> float:
+def makespan_alone(problem: BoundProblem) -> float:
     """Return the time from the first submission until the last job completes, if each job ran alone [s]."""
     first = min(job.submit for job in problem.jobs)
     return max(job.ready + job.shortest for job in problem.jobs) - first
 
 
-def deadlines_alone(problem: Problem, slack: float) -> int:
+def deadlines_alone(problem: BoundProblem, slack: float) -> int:
     """Return the number of jobs that alone would complete by their deadlines.
 
     `slack` is the share of a time by which rounding may change it.
@@ -41,7 +41,7 @@ def deadlines_alone(problem: Problem, slack: float) -> int:
     return met
 
 
-def mean_on_one_machine(problem: Problem) -> float:
+def mean_on_one_machine(problem: BoundProblem) -> float:
     """Return the least mean JCT if any job could use all GPUs at once, and would then finish earlier [s].
 
     The machine works on the job with the least work left (SRPT), which is best on one machine.
@@ -54,7 +54,7 @@ def mean_on_one_machine(problem: Problem) -> float:
     return max(means)
 
 
-def makespan_of_work(problem: Problem) -> float:
+def makespan_of_work(problem: BoundProblem) -> float:
     """Return the least makespan by the work that arrives at or after each arrival [s]."""
     order = sorted(problem.jobs, key=lambda job: -job.ready)
     first = min(job.submit for job in problem.jobs)

@@ -18,10 +18,10 @@ from polluxsim.statistics.bounds.alone import (
     percentile_alone,
 )
 from polluxsim.statistics.bounds.deadlines import deadlines_met
-from polluxsim.statistics.bounds.prices import Search, price
-from polluxsim.statistics.bounds.problem import Problem
+from polluxsim.statistics.bounds.prices import PriceSearch, price
+from polluxsim.statistics.bounds.problem import BoundProblem
 from polluxsim.statistics.bounds.programme import programme_prices, programme_value
-from polluxsim.statistics.bounds.slots import Slots, slots_of
+from polluxsim.statistics.bounds.slots import PricedSlots, slots_of
 
 MEAN = "avg_jct"
 MAKESPAN = "makespan"
@@ -35,7 +35,7 @@ SHARE_OF_PROGRAMME = 0.4  # share of this time that the programme may take
 
 
 def bounds_of(
-    problem: Problem, metrics: Collection[str] = METRICS, time_limit: float = TIME_LIMIT
+    problem: BoundProblem, metrics: Collection[str] = METRICS, time_limit: float = TIME_LIMIT
 ) -> dict[str, MetricBound]:
     """Return the bounds on metrics by name. A metric without a job has none.
 
@@ -64,7 +64,7 @@ def bounds_of(
     return bounds
 
 
-def _mean_parts(problem: Problem, slots: Slots | None, time_limit: float) -> dict[str, float]:
+def _mean_parts(problem: BoundProblem, slots: PricedSlots | None, time_limit: float) -> dict[str, float]:
     """Return the bounds on the mean JCT by part [s]. Without `slots`, only the jobs alone bound it."""
     parts = {"alone": mean_alone(problem)}
     if slots is None:
@@ -77,7 +77,7 @@ def _mean_parts(problem: Problem, slots: Slots | None, time_limit: float) -> dic
         parts["programme"] = programme_value(problem, slots, prices)
         starts.append(prices)
     start = max(starts, key=lambda given: price(problem, slots, given).mean)
-    search = Search(problem, slots, start)
+    search = PriceSearch(problem, slots, start)
     search.improve(until)
     parts["prices"] = search.best
     return parts

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.statistics.bounds.problem import Array, Problem
+from polluxsim.statistics.bounds.problem import Array, BoundProblem
 from polluxsim.statistics.bounds.programme import Linear, linear
-from polluxsim.statistics.bounds.slots import Slots
+from polluxsim.statistics.bounds.slots import PricedSlots
 
 ROUNDING = 1e-6  # by which the sum of parts of jobs may exceed a whole number, or be below it
 MOST_COLUMNS = 200_000  # of the programme; with more, only the jobs alone bound the number
@@ -25,7 +25,7 @@ class _Part(NamedTuple):
     rate: float
 
 
-def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) -> int:
+def deadlines_met(problem: BoundProblem, slots: PricedSlots, most: int, time_limit: float) -> int:
     """Return a number of deadlines that no schedule exceeds.
 
     `most` is the number of jobs that would meet their deadlines alone, which is returned if no prices prove less. Each
@@ -54,7 +54,7 @@ def deadlines_met(problem: Problem, slots: Slots, most: int, time_limit: float) 
     return min(most, int(np.floor(total + ROUNDING)))
 
 
-def _parts(jobs: list[tuple[Linear, float]], slots: Slots) -> list[_Part]:
+def _parts(jobs: list[tuple[Linear, float]], slots: PricedSlots) -> list[_Part]:
     """Return the parts of jobs, given with their deadlines, on each pool that they can use."""
     ends = slots.priced
     parts = []
@@ -69,7 +69,9 @@ def _parts(jobs: list[tuple[Linear, float]], slots: Slots) -> list[_Part]:
     return parts
 
 
-def _prices(jobs: list[tuple[Linear, float]], parts: list[_Part], slots: Slots, time_limit: float) -> Array | None:
+def _prices(
+    jobs: list[tuple[Linear, float]], parts: list[_Part], slots: PricedSlots, time_limit: float
+) -> Array | None:
     """Return the dual values of the capacity in the programme, shape (pools, S); None if it has no solution."""
     from scipy.optimize import linprog  # noqa: PLC0415  (slow to load)
     from scipy.sparse import csr_array, hstack  # noqa: PLC0415

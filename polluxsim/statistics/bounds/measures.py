@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from polluxsim.statistics.bounds.problem import Array, Measure, Mode
-from polluxsim.statistics.bounds.speeds import Speeds
+from polluxsim.statistics.bounds.speeds import SpeedBounds
 
 LEVELS = (0.01, 0.1, inf)
 """Prices of a GPU for one second [s], for each of which there is a measure. With ∞, only GPU time counts."""
@@ -16,7 +16,7 @@ LEVELS = (0.01, 0.1, inf)
 EQUAL = 1e-9  # measures whose weights differ by less than this share are the same
 
 
-def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ...]:
+def measures_of(works: Array, speeds: Mapping[int, SpeedBounds]) -> tuple[Measure, ...]:
     """Return measures of the progress of a job.
 
     Its epochs have the `works` [M0-steps], and it has `speeds` by pool. A measure adds up the work of all epochs with a
@@ -44,7 +44,7 @@ def measures_of(works: Array, speeds: Mapping[int, Speeds]) -> tuple[Measure, ..
     return tuple(measures)
 
 
-def _weights(speeds: Mapping[int, Speeds], costs: Mapping[int, Array], level: float) -> Array:
+def _weights(speeds: Mapping[int, SpeedBounds], costs: Mapping[int, Array], level: float) -> Array:
     """Return the least cost of one unit of work in each epoch, if a second costs 1 and a GPU for a second `level`.
 
     With the level ∞, only the GPU time costs, and a GPU for a second costs 1.

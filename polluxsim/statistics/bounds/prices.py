@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.statistics.bounds.problem import Array, Problem
-from polluxsim.statistics.bounds.slots import Slots
+from polluxsim.statistics.bounds.problem import Array, BoundProblem
+from polluxsim.statistics.bounds.slots import PricedSlots
 
 STEP = 100  # changes of the prices in a step
 LEAST_GAIN = 1e-3  # the search ends after a step that gains less than this share
@@ -25,7 +25,7 @@ class Priced(NamedTuple):
     usage: Array  # GPU time that the jobs alone would use at these prices, shape (pools, S) [GPU s]
 
 
-def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
+def price(problem: BoundProblem, slots: PricedSlots, prices: Array) -> Priced:
     """Return the bound on the mean JCT with prices ≥ 0, shape (pools, S).
 
     For every schedule and every prices, the sum of completion times is at least the sum of the least costs of jobs
@@ -44,7 +44,7 @@ def price(problem: Problem, slots: Slots, prices: Array) -> Priced:
     return Priced(total / len(problem.jobs), usage[:, : prices.shape[1]])
 
 
-class Search:
+class PriceSearch:
     """A search for prices that prove a high bound: subgradient steps towards a bound above the best one.
 
     A price rises where jobs would use more than there is. `best` is the best bound so far [s].
@@ -52,7 +52,7 @@ class Search:
     Source: B. T. Polyak, "Minimization of unsmooth functionals", 1969.
     """
 
-    def __init__(self, problem: Problem, slots: Slots, prices: Array) -> None:
+    def __init__(self, problem: BoundProblem, slots: PricedSlots, prices: Array) -> None:
         self._problem = problem
         self._slots = slots
         self._present = prices

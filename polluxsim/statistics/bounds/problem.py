@@ -90,7 +90,7 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Problem:
+class BoundProblem:
     """The jobs in the means, and the GPUs that are up."""
 
     jobs: tuple[JobLimits, ...]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.statistics.bounds.problem import Array, Indices, JobLimits, Problem
-from polluxsim.statistics.bounds.slots import Slots
+from polluxsim.statistics.bounds.problem import Array, BoundProblem, Indices, JobLimits
+from polluxsim.statistics.bounds.slots import PricedSlots
 
 MOST_COLUMNS = 60_000  # of the programme; with more, neighbouring slots are joined
 AHEAD = 20  # columns of a job end this multiple of the mean shortest time after its earliest completion
@@ -40,7 +40,7 @@ def linear(job: JobLimits) -> Linear:
     return Linear(job.ready, job.shortest, gpus)
 
 
-def programme_prices(problem: Problem, slots: Slots, time_limit: float) -> Array | None:
+def programme_prices(problem: BoundProblem, slots: PricedSlots, time_limit: float) -> Array | None:
     """Return the dual values of the capacity, shape (pools, S), or None if there is no solution in time [s]."""
     jobs = [linear(job) for job in problem.jobs]
     joined = _joined(jobs, slots)
@@ -54,7 +54,7 @@ def programme_prices(problem: Problem, slots: Slots, time_limit: float) -> Array
     return np.repeat(prices, joined, axis=1)[:, : len(slots.lengths)]
 
 
-def _joined(jobs: list[Linear], slots: Slots) -> int:
+def _joined(jobs: list[Linear], slots: PricedSlots) -> int:
     """Return how many neighbouring slots are joined, so that the programme has few columns."""
     length = float(slots.lengths[0])
     ahead = AHEAD * float(np.mean([job.shortest for job in jobs]))
@@ -126,7 +126,7 @@ class _Columns:
         return prices
 
 
-def programme_value(problem: Problem, slots: Slots, prices: Array) -> float:
+def programme_value(problem: BoundProblem, slots: PricedSlots, prices: Array) -> float:
     """Return the mean JCT that prices prove in the programme [s], which holds for any prices.
 
     It is the dual value: each job takes the seconds that are cheapest for it, without an end.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.statistics.bounds.alone import makespan_of_work
-from polluxsim.statistics.bounds.problem import Array, Problem
+from polluxsim.statistics.bounds.problem import Array, BoundProblem
 
 MOST_SLOTS = 600
 SHORTEST = 10.0  # shortest slot [s]
@@ -16,7 +16,7 @@ NEVER = 1e12  # end of the last slot, without prices, in which every job complet
 GROWTH = 1.25  # ratio of the lengths of neighbouring slots without prices
 
 
-class Slots(NamedTuple):
+class PricedSlots(NamedTuple):
     """Slots of equal length, and slots of growing lengths without prices after them."""
 
     ends: Array  # start of the first slot, and the ends of all slots, rising [s]
@@ -37,7 +37,7 @@ class Slots(NamedTuple):
         return np.pad(prices, ((0, 0), (0, len(self.ends) - len(self.priced))))
 
 
-def slots_of(problem: Problem) -> Slots:
+def slots_of(problem: BoundProblem) -> PricedSlots:
     """Return the slots for the prices of a problem. Each of its jobs must have a measure."""
     first = problem.start
     latest = max(job.ready + job.shortest for job in problem.jobs)
@@ -52,4 +52,4 @@ def slots_of(problem: Problem) -> Slots:
         length *= GROWTH
         end = min(end + length, NEVER)
         unpriced.append(end)
-    return Slots(np.concatenate([priced, unpriced]), problem.capacity.gpu_seconds(priced))
+    return PricedSlots(np.concatenate([priced, unpriced]), problem.capacity.gpu_seconds(priced))

@@ -22,7 +22,7 @@ COUNT_STEP = 1.1  # ratio of neighbouring numbers of GPUs above it
 MOST_NODE_COUNTS = 8  # on more GPUs than `ALL_SHAPES`, at most about this many numbers of nodes are tried
 
 
-class Speeds(NamedTuple):
+class SpeedBounds(NamedTuple):
     """Upper bounds of the speed of an application on one GPU type, at any batch size.
 
     No placement on `counts[i]` GPUs is faster than `rates[:, i]`, but one on fewer GPUs may be. On a number of GPUs
@@ -33,7 +33,7 @@ class Speeds(NamedTuple):
     rates: Array  # progress per second by epoch and place in `counts`, shape (epochs, counts) [M0-steps/s]
 
 
-def highest_speeds(profile: Profile, node_sizes: Sequence[int], most_gpus: int) -> Speeds | None:
+def highest_speeds(profile: Profile, node_sizes: Sequence[int], most_gpus: int) -> SpeedBounds | None:
     """Return the highest speeds on up to `most_gpus` GPUs of nodes with these GPUs; None if it runs on none of them.
 
     A speed is rounded up, by less than 2 %: batch sizes between two limits have the gain of the larger limit and the
@@ -56,7 +56,7 @@ def highest_speeds(profile: Profile, node_sizes: Sequence[int], most_gpus: int) 
             rates[:, place] = np.maximum(rates[:, place], rates[:, place + 1])
     if not rates.any():
         return None
-    return Speeds(tuple(counts), rates)
+    return SpeedBounds(tuple(counts), rates)
 
 
 def _between(low: float, high: float, step: float) -> Array:

@@ -21,7 +21,7 @@ from polluxsim.studies.arena.words import policy_title
 BOUNDED = ("avg_jct", "p99_jct", "makespan")  # metrics of an arena with a bound
 
 
-class BestPossible(NamedTuple):
+class GapToBound(NamedTuple):
     """A metric of a policy on a scenario and its bound, as means over the seeds in the unit of tables."""
 
     here: float  # the metric
@@ -33,7 +33,7 @@ class BestPossible(NamedTuple):
         return self.here / self.best - 1
 
 
-Bounds = Mapping[tuple[Player, str], BestPossible]
+Bounds = Mapping[tuple[Player, str], GapToBound]
 """Best possible values by policy, scenario and metric."""
 
 
@@ -48,7 +48,7 @@ def best_possible(played: Played, folder: Path) -> Bounds:
     for row, run, bound in zip(played.runs, runs, bounds, strict=True):
         store(run, bound)
         by_player.setdefault(Player(row["policy"], row["scenario"]), []).append(bound)
-    best: dict[tuple[Player, str], BestPossible] = {}
+    best: dict[tuple[Player, str], GapToBound] = {}
     for player, of_player in by_player.items():
         for metric in BOUNDED:
             # A mean over some of the seeds could not be compared with the mean of the metric.
@@ -58,7 +58,7 @@ def best_possible(played: Played, folder: Path) -> Bounds:
                 least = fmean(bound.metrics[metric].value for bound in of_player) / factor
                 # A gap is relative to the bound, so a bound of 0 has none.
                 if least > 0:
-                    best[player, metric] = BestPossible(here, least)
+                    best[player, metric] = GapToBound(here, least)
     return best
 
 
@@ -76,7 +76,7 @@ def with_bounds(frame: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:
 def sentences_on_bounds(bounds: Bounds) -> Iterator[str]:
     """Yield a sentence for each scenario with a bound: the best possible average JCT, and the gaps of the policies."""
     jct = METRICS["avg_jct"]
-    by_scenario: dict[str, dict[str, BestPossible]] = {}
+    by_scenario: dict[str, dict[str, GapToBound]] = {}
     for (player, metric), bound in bounds.items():
         if metric == "avg_jct":
             by_scenario.setdefault(player.scenario, {})[policy_title(player.policy)] = bound

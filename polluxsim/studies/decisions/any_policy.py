@@ -14,7 +14,7 @@ from polluxsim.hardware.placements import Placement
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.decision import Decision, decision_of
 from polluxsim.policies.contract.policy import Policy
-from polluxsim.studies.decisions.orders import Moment
+from polluxsim.studies.decisions.orders import SeenState
 from polluxsim.studies.decisions.record import RecordedJob, Started
 from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job, Workload
@@ -38,7 +38,7 @@ class PolicyDecider:
     def __init__(self, make: Callable[[], Policy], gpus_per_node: Sequence[int]) -> None:
         self._make = make
         self._cluster = Cluster(tuple(gpus_per_node))
-        self._starts: dict[Moment, frozenset[Started]] = {}
+        self._starts: dict[SeenState, frozenset[Started]] = {}
 
     @property
     def schedulers(self) -> Sequence[str]:
@@ -50,7 +50,7 @@ class PolicyDecider:
         """Return True, because the policy is asked about each second in which something happens."""
         return True
 
-    def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
+    def starts(self, moment: SeenState, scheduler: str) -> frozenset[Started]:
         """Return the jobs that the policy starts, each with its nodes."""
         if not moment.pending:
             return frozenset()
@@ -66,7 +66,7 @@ class PolicyDecider:
             self._starts[moment] = frozenset(starts)
         return self._starts[moment]
 
-    def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
+    def reasons(self, moment: SeenState, scheduler: str) -> dict[str, str]:
         """Return why each pending job starts or waits, in words; empty for a policy without reasons.
 
         Times in the reasons count from the moment.
@@ -82,7 +82,7 @@ class PolicyDecider:
             reasons[name] = sentence(explained.record, {explained.record.kind: explained.text})
         return reasons
 
-    def _asked(self, moment: Moment) -> tuple[Simulation, Decision]:
+    def _asked(self, moment: SeenState) -> tuple[Simulation, Decision]:
         """Return a run that begins at a moment, and the first decision of the policy in it."""
         policy = self._make()
         nodes_of = {start.job: start.nodes for start in moment.started}

@@ -11,7 +11,7 @@ from polluxsim.policies.slurm.eligibility import KINDS, Dependency
 ROUNDING = 0.01  # largest difference between the fractions of times that are whole seconds on another clock [s]
 
 
-class Asked(NamedTuple):
+class AskedResources(NamedTuple):
     """What a job asked for, as far as a record states it."""
 
     cpus: int = 0  # CPUs on each node; 0 if the job states none
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     first_submitted: float | None = None
 
 
-def read_asked(row: Row) -> Asked:
+def read_asked(row: Row) -> AskedResources:
     """Return what the optional columns of a row state. Raise InvalidInputError if one is invalid.
 
     The columns are `cpus`, `memory` [MB] and `exclusive` (0 or 1) of each node, `constraint` (A&B), `begin` [s] and
@@ -40,7 +40,7 @@ def read_asked(row: Row) -> Asked:
     array, sign, most_at_once = _word(row, "array").partition("%")
     if sign and not most_at_once.isdecimal():
         raise row.error("array", "the name of an array, like 21%4 for at most 4 tasks at once")
-    return Asked(
+    return AskedResources(
         cpus=_number(row, "cpus"),
         memory=_number(row, "memory"),
         exclusive=bool(_number(row, "exclusive")),
@@ -57,7 +57,7 @@ def read_asked(row: Row) -> Asked:
     )
 
 
-def in_seconds(asked: Asked, fraction: float) -> Asked:
+def in_seconds(asked: AskedResources, fraction: float) -> AskedResources:
     """Return the request with whole seconds on a clock that is behind by a fraction [s]."""
     begin = asked.begin
     if begin is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.logs.site.hostlist import expanded
-from polluxsim.policies.slurm.values import NodeSet, Reservation, node_set
+from polluxsim.policies.slurm.values import NodeSet, SlurmReservation, node_set
 from polluxsim.studies.decisions.asked import ROUNDING
 
 
@@ -37,7 +37,7 @@ class ChangesOfNodes(NamedTuple):
     reservations: tuple[RecordedReservation, ...] = ()
     drains: tuple[Drain, ...] = ()
 
-    def reservations_at(self, second: int, node_names: Iterable[str], zero: int) -> list[Reservation]:
+    def reservations_at(self, second: int, node_names: Iterable[str], zero: int) -> list[SlurmReservation]:
         """Return the reservations that exist in a second, with times since the epoch."""
         numbers = {name: number for number, name in enumerate(node_names)}
         present = []
@@ -45,7 +45,9 @@ class ChangesOfNodes(NamedTuple):
             if reservation.created <= second < reservation.end:
                 # A node on which no job ran has no number, and matters to no decision.
                 nodes = node_set(numbers[name] for name in reservation.nodes if name in numbers)
-                present.append(Reservation(reservation.name, nodes, reservation.start + zero, reservation.end + zero))
+                present.append(
+                    SlurmReservation(reservation.name, nodes, reservation.start + zero, reservation.end + zero)
+                )
         return present
 
     def drained_at(self, second: int, node_names: Iterable[str]) -> NodeSet:

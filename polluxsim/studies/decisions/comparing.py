@@ -15,10 +15,10 @@ from polluxsim.run.configurations import policy_text
 from polluxsim.run.named_policies import NamedPolicy, named_policy
 from polluxsim.studies.decisions.any_policy import PolicyDecider
 from polluxsim.studies.decisions.fitting import Value, fitted, nodes_of
-from polluxsim.studies.decisions.judging import Agreement, agreement
+from polluxsim.studies.decisions.judging import DecisionAgreement, agreement
 from polluxsim.studies.decisions.own_run import compared_with_run
 from polluxsim.studies.decisions.record import Record
-from polluxsim.studies.decisions.replaying import Replay, best_replay
+from polluxsim.studies.decisions.replaying import RecordReplay, best_replay
 from polluxsim.studies.decisions.slurm import FACTORS, SIZE, SMALL, SUBMISSION
 from polluxsim.studies.decisions.sources import read_record
 
@@ -26,20 +26,20 @@ SLURM = "slurm"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RecordComparison:
     """A comparison of a policy with a record or a run."""
 
     source: str
     policy: str
     num_jobs: int
-    agreement: Agreement
+    agreement: DecisionAgreement
     node_names: Sequence[str]  # by number; empty if nodes have no names
     values: Sequence[Value] = ()  # what is assumed about the cluster
     notes: Sequence[str] = ()
-    replay: Replay | None = None  # simulations with true run times, if they are asked for
+    replay: RecordReplay | None = None  # simulations with true run times, if they are asked for
 
 
-def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bool = False) -> Comparison:
+def compared(log: Path, policy: str, settings: Mapping[str, str], *, replays: bool = False) -> RecordComparison:
     """Return the comparison of a policy with a record of a site.
 
     With `replays`, which needs the policy slurm, the jobs are also simulated. Raise InvalidConfigError if the policy or
@@ -100,17 +100,17 @@ def _settings_of(policy: Slurm, stated: frozenset[str]) -> dict[str, str]:
 
 
 def _comparison(
-    log: Path, policy: str, record: Record, agreed: Agreement, values: Sequence[Value], notes: Sequence[str]
-) -> Comparison:
+    log: Path, policy: str, record: Record, agreed: DecisionAgreement, values: Sequence[Value], notes: Sequence[str]
+) -> RecordComparison:
     """Return a comparison with a record; node names are empty if the record states no nodes, so that none is shown."""
     names = record.node_names if record.compares_nodes else ()
-    return Comparison(log.name, policy, len(record.jobs), agreed, names, values, notes)
+    return RecordComparison(log.name, policy, len(record.jobs), agreed, names, values, notes)
 
 
-def compared_to_run(run: Run, policy: str) -> Comparison:
+def compared_to_run(run: Run, policy: str) -> RecordComparison:
     """Return the comparison of a policy with the decisions of a run.
 
     Raise InvalidConfigError if the policy is unknown, and InvalidInputError if the run is not reproduced.
     """
     agreed = compared_with_run(run, named_policy(policy))
-    return Comparison(run.name, policy, len(run.result.job_records), agreed, ())
+    return RecordComparison(run.name, policy, len(run.result.job_records), agreed, ())

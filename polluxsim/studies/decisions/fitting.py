@@ -16,7 +16,7 @@ from polluxsim.policies.slurm.parameters import BACKFILL, BUILTIN, Parameters
 from polluxsim.policies.slurm.priority_parameters import PriorityParameters
 from polluxsim.policies.slurm.values import MUCH_MEMORY, Node, NodeSet, node_set
 from polluxsim.policies.slurm.will_run import EDGE
-from polluxsim.studies.decisions.judging import Agreement, agreement
+from polluxsim.studies.decisions.judging import DecisionAgreement, agreement
 from polluxsim.studies.decisions.record import Record
 from polluxsim.studies.decisions.slurm import FACTORS, FITTED_ORDERS, ORDERS, TASKS, Installation, SlurmDecider
 
@@ -57,12 +57,12 @@ class Fit(NamedTuple):
     record: Record  # with the nodes in the order of the installation
     installation: Installation
     values: Sequence[Value]
-    agreement: Agreement
+    agreement: DecisionAgreement
     second_best: Sequence[str]  # sentences on the second-best fits
     equal: Sequence[Installation]  # installations with other epoch times that agree equally well, with the best one
 
 
-class Choice(NamedTuple):
+class TriedSettings(NamedTuple):
     """One of the combinations that are tried."""
 
     parameters: Parameters
@@ -348,7 +348,7 @@ def _zero(record: Record, settings: Mapping[str, str]) -> float | None:
     return zero
 
 
-def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozenset[str]) -> Iterator[Choice]:
+def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozenset[str]) -> Iterator[TriedSettings]:
     """Yield the combinations to try, in the order in which they win on ties: those that claim more come first.
 
     Raise InvalidConfigError if a setting is unknown.
@@ -377,7 +377,7 @@ def _choices(settings: Mapping[str, str], parameters: Parameters, stated: frozen
         orders = _word("order", settings, ORDERS)
     tasks = _word("tasks", settings, TASKS)
     for chosen, order, task in product(tried, orders, tasks):
-        yield Choice(chosen, order, task)
+        yield TriedSettings(chosen, order, task)
 
 
 class _Tried(NamedTuple):
@@ -385,7 +385,7 @@ class _Tried(NamedTuple):
 
     position: int
     installation: Installation
-    agreement: Agreement
+    agreement: DecisionAgreement
 
 
 def _ranked(record: Record, installations: Iterable[Installation]) -> list[_Tried]:
@@ -430,6 +430,6 @@ def _modulus(installation: Installation) -> int:
     return modulus
 
 
-def _score(agreed: Agreement) -> str:
+def _score(agreed: DecisionAgreement) -> str:
     """Return in words how many decisions of a fit agree."""
     return f"{agreed.agreeing_decisions} of {agreed.decisions} decisions agree"

@@ -28,7 +28,7 @@ class Disagreement(NamedTuple):
 
 
 @dataclass
-class Agreement:
+class DecisionAgreement:
     """How many decisions of a record a policy would have made."""
 
     decisions: int = 0
@@ -52,7 +52,9 @@ class Agreement:
         return self.agreeing_decisions, self.agreeing_quiet
 
 
-def agreement(record: Record, decider: Decider, *, most_wrong: float = inf, tells_reasons: bool = True) -> Agreement:
+def agreement(
+    record: Record, decider: Decider, *, most_wrong: float = inf, tells_reasons: bool = True
+) -> DecisionAgreement:
     """Return the agreement of a policy with a record, each second of which starts from the recorded state.
 
     Parameters
@@ -63,7 +65,7 @@ def agreement(record: Record, decider: Decider, *, most_wrong: float = inf, tell
     tells_reasons
         Whether disagreements have the nearest order and reasons, which takes longer.
     """
-    result = Agreement()
+    result = DecisionAgreement()
     for second in seconds_of(record):
         # No start in a second proves nothing if perhaps no scheduler ran in it.
         if not second.is_decision and not decider.judges_quiet:

@@ -16,7 +16,7 @@ SEEN = 2
 MOST_ENDS = 6  # ends of one second whose states vary one by one; more ends have the same state
 
 
-class Moment(NamedTuple):
+class SeenState(NamedTuple):
     """What a scheduler sees when it runs."""
 
     second: int
@@ -38,20 +38,20 @@ class Decider(Protocol):
     def judges_quiet(self) -> bool:
         """Return whether the policy decides in every second, so that a second without a start tells something."""
 
-    def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
+    def starts(self, moment: SeenState, scheduler: str) -> frozenset[Started]:
         """Return the jobs that the policy starts, and those that it preempts for them."""
 
-    def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
+    def reasons(self, moment: SeenState, scheduler: str) -> dict[str, str]:
         """Return why each pending job starts or waits, in words; empty for a policy without reasons."""
 
 
-class Seen(NamedTuple):
+class SeenEvents(NamedTuple):
     """The events of a second that a pass sees: the first submissions, and the state of each end."""
 
     num_submitted: int
     ends: tuple[int, ...]
 
-    def has_more_than(self, other: Seen) -> bool:
+    def has_more_than(self, other: SeenEvents) -> bool:
         """Return whether a pass sees all events that another one sees, and a further one."""
         if self == other or self.num_submitted < other.num_submitted:
             return False
@@ -63,11 +63,11 @@ class Attempt(NamedTuple):
     """The starts of one possible order, with the last pass."""
 
     starts: frozenset[Started]
-    moment: Moment
+    moment: SeenState
     scheduler: str
 
 
-def views_of(second: Second) -> Iterator[Seen]:
+def views_of(second: Second) -> Iterator[SeenEvents]:
     """Yield what a pass of a second may see, first all events, which is the most frequent case."""
     states: Iterable[tuple[int, ...]] = product((SEEN, UNSEEN, COMPLETING), repeat=len(second.ended))
     # Three states of each end make 3^7 views of 7 ends, each of which asks the policy.
@@ -75,10 +75,10 @@ def views_of(second: Second) -> Iterator[Seen]:
         states = ((state,) * len(second.ended) for state in (SEEN, UNSEEN, COMPLETING))
     for ends in states:
         for num_submitted in range(len(second.submitted), -1, -1):
-            yield Seen(num_submitted, ends)
+            yield SeenEvents(num_submitted, ends)
 
 
-def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset()) -> Moment:
+def moment_of(second: Second, seen: SeenEvents, first: frozenset[Started] = frozenset()) -> SeenState:
     """Return what a pass sees after the starts of the first pass, if there was one."""
     states = {job.name: state for job, state in zip(second.ended, seen.ends, strict=True)}
     present = [*second.pending, *second.submitted[: seen.num_submitted]]
@@ -92,7 +92,7 @@ def moment_of(second: Second, seen: Seen, first: frozenset[Started] = frozenset(
     running += [job for job in present if job.name in names]
     completing = [job for job in second.ended if states[job.name] == COMPLETING]
     pending = [job for job in present if job.name not in names]
-    return Moment(second.second, tuple(running), tuple(completing), tuple(pending), tuple(sorted(first)))
+    return SeenState(second.second, tuple(running), tuple(completing), tuple(pending), tuple(sorted(first)))
 
 
 def attempts(second: Second, decider: Decider) -> Iterator[Attempt]:
@@ -101,7 +101,7 @@ def attempts(second: Second, decider: Decider) -> Iterator[Attempt]:
     A third pass would multiply the orders once more.
     """
     # The values are None: a dict is a set that keeps the order, so that ties end the same way in each process.
-    partial: dict[tuple[Seen, frozenset[Started]], None] = {}
+    partial: dict[tuple[SeenEvents, frozenset[Started]], None] = {}
     for seen in views_of(second):
         moment = moment_of(second, seen)
         for scheduler in decider.schedulers:

@@ -19,11 +19,11 @@ from polluxsim.records.storage import Run
 from polluxsim.run.forks import spec_of
 from polluxsim.run.moment import RunMoment
 from polluxsim.run.named_policies import NamedPolicy
-from polluxsim.studies.decisions.judging import Agreement, Disagreement
+from polluxsim.studies.decisions.judging import DecisionAgreement, Disagreement
 from polluxsim.studies.decisions.record import Started
 
 
-def compared_with_run(run: Run, named: NamedPolicy) -> Agreement:
+def compared_with_run(run: Run, named: NamedPolicy) -> DecisionAgreement:
     """Return how many decisions of a run a policy would have made.
 
     The policy sees each view that the policy of the run saw. It is asked at the same rounds, so it makes no decision at
@@ -62,7 +62,7 @@ class _Comparison:
         self._named = named
         self._policy = self._new_policy()
         self._is_new = False  # whether the policy has seen no earlier round
-        self.agreement = Agreement()
+        self.agreement = DecisionAgreement()
 
     def _new_policy(self) -> Policy:
         """Return a policy for the cluster of the run that remembers nothing."""

@@ -17,7 +17,7 @@ from polluxsim.common.tables import Row, read_number, read_rows
 from polluxsim.hardware.node_shapes import evenly
 from polluxsim.logs.site.hostlist import expanded
 from polluxsim.policies.slurm.eligibility import REQUEUE_WAIT
-from polluxsim.studies.decisions.asked import ROUNDING, Asked, in_seconds, read_asked
+from polluxsim.studies.decisions.asked import ROUNDING, AskedResources, in_seconds, read_asked
 from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes, changes_in
 
 COLUMNS = ("job", "submitted", "gpus", "limit", "start", "end", "nodes")
@@ -40,7 +40,7 @@ class RecordedJob(NamedTuple):
     partition: str = ""
     gpu_type: str = ""  # type that the job asked for; empty for all types
     priority: float | None = None  # as the record states it
-    asked: Asked = Asked()
+    asked: AskedResources = AskedResources()
     is_preempted: bool = False  # whether the job ended because another one preempted it
 
     @property
@@ -101,7 +101,7 @@ class RawJob(NamedTuple):
     gpu_type: str = ""
     priority: float | None = None
     num_nodes: int = 1  # if the nodes are unknown
-    asked: Asked = Asked()
+    asked: AskedResources = AskedResources()
     is_preempted: bool = False
 
 

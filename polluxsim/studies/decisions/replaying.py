@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.policies.slurm.turns import Turns
-from polluxsim.studies.decisions.orders import Moment
+from polluxsim.studies.decisions.orders import SeenState
 from polluxsim.studies.decisions.record import Record, RecordedJob, Started
 from polluxsim.studies.decisions.slurm import BACKFILL, MAIN, Installation, SlurmDecider, started
 
@@ -21,7 +21,7 @@ EVERY = 120  # time between two recorded states from which the simulation begins
 LONGEST = 3600  # longest simulation from a recorded state; a job that does not start in it counts as starting then [s]
 
 
-class Replay(NamedTuple):
+class RecordReplay(NamedTuple):
     """Two comparisons of simulated with recorded starts."""
 
     recorded_wait: float  # mean over all jobs [s]
@@ -37,13 +37,13 @@ class Replay(NamedTuple):
         return float(median), float(high)
 
 
-def best_replay(record: Record, installations: Iterable[Installation]) -> Replay:
+def best_replay(record: Record, installations: Iterable[Installation]) -> RecordReplay:
     """Return the replay with the least sum of errors of starts, among installations that agree equally well."""
     replays = [replayed(record, installation) for installation in installations]
     return min(replays, key=lambda replay: sum(replay.errors))
 
 
-def replayed(record: Record, installation: Installation) -> Replay:
+def replayed(record: Record, installation: Installation) -> RecordReplay:
     """Return how far simulations with true run times are from a record.
 
     One of them begins with the first submission, and the others from recorded states each `EVERY` seconds.
@@ -56,7 +56,7 @@ def replayed(record: Record, installation: Installation) -> Replay:
     last = max(job.start for job in record.jobs)
     for now in range(first, last, EVERY):
         errors += _errors_from(record, installation, now)
-    return Replay(float(np.mean(recorded_waits)), float(np.mean(waits)), errors)
+    return RecordReplay(float(np.mean(recorded_waits)), float(np.mean(waits)), errors)
 
 
 def _errors_from(record: Record, installation: Installation, now: int) -> list[int]:
@@ -147,7 +147,7 @@ class _Simulation:
             return
         running = [placed.job for placed in self._running.values()]
         nodes = tuple(Started(placed.job.name, placed.nodes) for placed in self._running.values())
-        moment = Moment(self._now, tuple(running), (), tuple(self._pending), nodes)
+        moment = SeenState(self._now, tuple(running), (), tuple(self._pending), nodes)
         starts, _ = self._decider.decide(moment, scheduler, depth)
         by_name = {job.name: job for job in self._pending}
         for decided in starts:

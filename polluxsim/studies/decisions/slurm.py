@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
 from polluxsim.hardware.clusters import partitions_of_queue
-from polluxsim.policies.slurm.association_limits import AssociationLimits, Owner
-from polluxsim.policies.slurm.backfill import Plan, backfill
-from polluxsim.policies.slurm.consumption import Needs, Stated, needs
+from polluxsim.policies.slurm.association_limits import AssociationLimits, JobOwner
+from polluxsim.policies.slurm.backfill import ExpectedStart, backfill
+from polluxsim.policies.slurm.consumption import Needs, StatedConsumption, needs
 from polluxsim.policies.slurm.eligibility import Conditions, Dependency, JobState, taking_part
 from polluxsim.policies.slurm.main_scheduler import main_scheduler
 from polluxsim.policies.slurm.multifactor import billing, fair_shares, with_priorities
@@ -19,21 +19,21 @@ from polluxsim.policies.slurm.priority_parameters import PriorityParameters
 from polluxsim.policies.slurm.usage import Usage
 from polluxsim.policies.slurm.values import (
     NO_LIMITS,
-    ClusterState,
     Held,
-    Limits,
     Node,
+    NodePart,
     NodeSet,
-    Part,
-    Partition,
     PendingJob,
     Request,
     RunningJob,
-    Start,
+    SchedulerState,
+    SlurmLimits,
+    SlurmPartition,
+    SlurmStart,
     node_set,
 )
 from polluxsim.studies.decisions.changes_of_nodes import NO_CHANGES, ChangesOfNodes
-from polluxsim.studies.decisions.orders import Moment
+from polluxsim.studies.decisions.orders import SeenState
 from polluxsim.studies.decisions.record import RecordedJob, Started
 
 SUBMISSION = "submission"
@@ -79,7 +79,7 @@ class SlurmDecider:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         # Several orders of a second lead to the same moment, and jobs ask for the same in all of them.
-        self._starts: dict[tuple[Moment, str], frozenset[Started]] = {}
+        self._starts: dict[tuple[SeenState, str], frozenset[Started]] = {}
         self._requests: dict[str, Request] = {}
         self._shares: dict[int, dict[str, float]] = {}  # fair-share factors of users, by time [s]
         self._conditions: dict[str, Conditions] = {}
@@ -95,7 +95,7 @@ class SlurmDecider:
         parameters = self._installation.parameters
         return not parameters.has_backfill or parameters.bf_interval == 1
 
-    def starts(self, moment: Moment, scheduler: str) -> frozenset[Started]:
+    def starts(self, moment: SeenState, scheduler: str) -> frozenset[Started]:
         """Return the jobs that a scheduler starts, and those that it preempts for them."""
         key = (moment, scheduler)
         if key not in self._starts:
@@ -107,7 +107,7 @@ class SlurmDecider:
             self._starts[key] = frozenset(decided)
         return self._starts[key]
 
-    def reasons(self, moment: Moment, scheduler: str) -> dict[str, str]:
+    def reasons(self, moment: SeenState, scheduler: str) -> dict[str, str]:
         """Return why each pending job starts or waits, in words."""
         starts, plans = self.decide(moment, scheduler)
         state = self._state_of(moment)
@@ -136,15 +136,15 @@ class SlurmDecider:
             reasons[start.job.name] = f"{name_of[scheduler]} starts it: it fits, and delays no plan of a job before it"
         return reasons
 
-    def decide(self, moment: Moment, scheduler: str, depth: int = 0) -> tuple[list[Start], list[Plan]]:
+    def decide(self, moment: SeenState, scheduler: str, depth: int = 0) -> tuple[list[SlurmStart], list[ExpectedStart]]:
         """Return the starts of a scheduler, and the plans of the backfill.
 
         The main scheduler considers `depth` jobs; 0 for the whole queue.
         """
         state = self._state_of(moment)
         parameters = self._installation.parameters
-        starts: list[Start] = []
-        plans: list[Plan] = []
+        starts: list[SlurmStart] = []
+        plans: list[ExpectedStart] = []
         if scheduler in (MAIN, BOTH):
             starts += main_scheduler(state, parameters, depth)
         # The backfill sees the starts of the main scheduler in the same second.
@@ -154,7 +154,7 @@ class SlurmDecider:
             plans += cycle.plans
         return starts, plans
 
-    def _state_of(self, moment: Moment) -> ClusterState:
+    def _state_of(self, moment: SeenState) -> SchedulerState:
         """Return what slurmctld knows at a moment."""
         installation = self._installation
         zero = installation.zero
@@ -192,7 +192,7 @@ class SlurmDecider:
             pending = self._by_factors(pending, moment.second + zero)
         partitions = self._partitions((*moment.pending, *moment.running))
         completing = node_set(node for job in moment.completing for node in job.nodes)
-        return ClusterState(
+        return SchedulerState(
             moment.second + zero,
             self._installation.nodes,
             running,
@@ -234,7 +234,7 @@ class SlurmDecider:
             self._shares[time] = fair_shares(usage.at(time), parameters)
         return self._shares[time]
 
-    def _limits(self, moment: Moment) -> Limits:
+    def _limits(self, moment: SeenState) -> SlurmLimits:
         """Return the limits of accounts and QOS, with what running jobs hold of them."""
         parameters = self._installation.parameters
         if not (parameters.accounts or parameters.qos):
@@ -244,12 +244,12 @@ class SlurmDecider:
             limits.count(self._owner(job), self._held(job, job.nodes))
         return limits
 
-    def _owner(self, job: RecordedJob) -> Owner:
+    def _owner(self, job: RecordedJob) -> JobOwner:
         """Return the user, account and QOS of a job; the account is that of the user if the record states none."""
         account = job.asked.account or self._installation.parameters.tree.of_user(job.user)
-        return Owner(job.user, account, job.asked.qos)
+        return JobOwner(job.user, account, job.asked.qos)
 
-    def _taking_part(self, moment: Moment, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
+    def _taking_part(self, moment: SeenState, pending: Sequence[PendingJob]) -> Sequence[PendingJob]:
         """Return the pending jobs that are eligible and within the limit of their array, in their order."""
         for job in moment.pending:
             if job.name not in self._conditions:
@@ -261,7 +261,7 @@ class SlurmDecider:
         now = moment.second + self._installation.zero
         return taking_part(pending, self._conditions, running, now, lambda name: states.get(name, JobState.COMPLETED))
 
-    def _partitions(self, jobs: Sequence[RecordedJob]) -> dict[str, Partition]:
+    def _partitions(self, jobs: Sequence[RecordedJob]) -> dict[str, SlurmPartition]:
         """Return the partitions of jobs by name, with all nodes and tier 1 if nothing is stated."""
         installation = self._installation
         all_nodes = node_set(range(len(installation.nodes)))
@@ -269,7 +269,7 @@ class SlurmDecider:
         for job in jobs:
             for name in partitions_of_queue(job.partition):
                 nodes = installation.partitions.get(name, all_nodes)
-                partitions[name] = Partition(nodes, installation.tiers.get(name, 1))
+                partitions[name] = SlurmPartition(nodes, installation.tiers.get(name, 1))
         return partitions
 
     def _held(self, job: RecordedJob, nodes: Sequence[int]) -> tuple[Held, ...]:
@@ -282,7 +282,7 @@ class SlurmDecider:
             if job.asked.exclusive:
                 # No other job may use the rest of the node.
                 cpus = on_node.cpus
-            memory = Part(1, gpus, cpus, needed.memory).memory_on(on_node)
+            memory = NodePart(1, gpus, cpus, needed.memory).memory_on(on_node)
             held.append(Held(node, gpus, cpus, memory))
         return tuple(held)
 
@@ -290,7 +290,7 @@ class SlurmDecider:
         """Return the CPUs and memory that a job needs on a node on which it has GPUs."""
         installation = self._installation
         num_tasks = gpus if installation.tasks == GPU else 1
-        stated = Stated(job.asked.cpus, job.asked.memory)
+        stated = StatedConsumption(job.asked.cpus, job.asked.memory)
         return needs(gpus, num_tasks, stated, installation.parameters)
 
     def _request(self, job: RecordedJob) -> Request:
@@ -302,7 +302,7 @@ class SlurmDecider:
             of_job = []
             for gpus, count in parts.items():
                 needed = self._needs(job, gpus)
-                of_job.append(Part(count, gpus, needed.cpus, needed.memory))
+                of_job.append(NodePart(count, gpus, needed.cpus, needed.memory))
             self._requests[job.name] = Request(
                 tuple(of_job),
                 states_tasks=self._installation.tasks == GPU,
@@ -327,6 +327,6 @@ def conditions_of(job: RecordedJob, zero: int) -> Conditions:
     return Conditions(job.earliest + zero, tuple(dependencies), job.asked.array, job.asked.most_at_once)
 
 
-def started(start: Start) -> Started:
+def started(start: SlurmStart) -> Started:
     """Return a start of Slurm as one of a comparison, with its nodes in rising order."""
     return Started(start.job.name, tuple(sorted(held.node for held in start.held)))

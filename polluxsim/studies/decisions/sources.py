@@ -29,14 +29,14 @@ NOT_IMPLEMENTED = {
 """Columns of sacct whose value names a part of Slurm that the policy does not have."""
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """A record, and sentences on the jobs that it leaves out or shows in a simpler form."""
 
     record: Record
     notes: Sequence[str]
 
 
-def read_record(path: Path) -> Source:
+def read_record(path: Path) -> RecordSource:
     """Return the record of a file, or of a folder with the log of Philly. The format is that of the content.
 
     Raise InvalidInputError if the file has none of the formats, or a row is invalid.
@@ -51,7 +51,7 @@ def read_record(path: Path) -> Source:
     if {"JobID", "JobIDRaw"} & set(header):
         return _sacct(path)
     if set(COLUMNS) <= set(header):
-        return Source(read_run(path), ())
+        return RecordSource(read_run(path), ())
     raise InvalidInputError(
         f"{path}: neither a recorded run with the columns {', '.join(COLUMNS)} nor an output of sacct --parsable2; "
         "give one of them, or the folder of a run"
@@ -70,7 +70,7 @@ def _header(path: Path) -> list[str]:
     return next(csv.reader([first]), [])
 
 
-def _sacct(path: Path) -> Source:
+def _sacct(path: Path) -> RecordSource:
     """Return the record of an output of sacct. Raise InvalidInputError if a row is invalid.
 
     A job that still runs gets an end after all other ones. If a job has no nodes, none are compared.
@@ -105,7 +105,7 @@ def _sacct(path: Path) -> Source:
         notes.append("some jobs have no NodeList, so only jobs are compared, not nodes")
         jobs = [run._replace(nodes=()) for run in jobs]
     record = record_of(path, _unique(jobs), 0.0)
-    return Source(record, notes)
+    return RecordSource(record, notes)
 
 
 def _of_sacct(row: LogRow, job: LogJob) -> RawJob | None:
@@ -169,7 +169,7 @@ def _unique(jobs: Sequence[RawJob]) -> list[RawJob]:
     return renamed
 
 
-def _philly(path: Path) -> Source:
+def _philly(path: Path) -> RecordSource:
     """Return the record of the log of Philly. Each attempt of a job is a job of the record; none has a time limit.
 
     Raise InvalidInputError if a row is invalid.
@@ -186,7 +186,7 @@ def _philly(path: Path) -> Source:
     notes = ["no job has a time limit; policies plan with a year"]
     if num_incomplete:
         notes.append(f"{num_incomplete} attempts are left out: without start, end or GPUs")
-    return Source(record_of(path, _unique(jobs)), notes)
+    return RecordSource(record_of(path, _unique(jobs)), notes)
 
 
 def _attempts(row: JsonRow) -> Iterator[RawJob | None]:

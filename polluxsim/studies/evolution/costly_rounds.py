@@ -13,7 +13,7 @@ from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.guest.host import GuestPolicy
 from polluxsim.run.one_round import OtherPolicy
 from polluxsim.run.regret import RegretRequest, regrets_of
-from polluxsim.studies.evolution.worlds import KNOWING, POLICY_SEED, REFERENCES, World
+from polluxsim.studies.evolution.worlds import KNOWING, POLICY_SEED, REFERENCES, TaskWorld
 
 SAMPLE = 6  # rounds that are compared, evenly spaced over the decisions
 MOST_DECISIONS = 400  # where a program decides more often, the comparison takes long, so other worlds are preferred
@@ -22,7 +22,7 @@ MakeGuest = Callable[[list[GuestPolicy]], GuestPolicy]
 """Function that returns the program in a new process, which belongs to a family."""
 
 
-def costly_rounds(world: World, source: str, make: MakeGuest) -> str:
+def costly_rounds(world: TaskWorld, source: str, make: MakeGuest) -> str:
     """Return the costliest of some rounds of a program in a world, as lines with the regrets and reasons.
 
     The program is compared with the reference that has the smallest mean JCT in the world. A future begins with the

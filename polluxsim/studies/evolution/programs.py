@@ -13,7 +13,7 @@ import numpy as np
 
 from polluxsim.policies.contract.policy import Policy, as_policy
 from polluxsim.policies.guest.source import CLASS
-from polluxsim.studies.evolution.worlds import World, mean_jct, run
+from polluxsim.studies.evolution.worlds import TaskWorld, mean_jct, run
 
 START, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
 
@@ -177,7 +177,7 @@ def trusted(source: str) -> Policy:
     return as_policy(names[CLASS]())
 
 
-def mean_jcts_of(source: str, worlds: Sequence[World]) -> list[float]:
+def mean_jcts_of(source: str, worlds: Sequence[TaskWorld]) -> list[float]:
     """Return the mean JCTs of a program that polluxsim itself wrote, one for each world [s]."""
     mean_jcts = []
     for world in worlds:

@@ -28,7 +28,7 @@ from polluxsim.records.results import Result, Status
 from polluxsim.statistics.estimates import log_ratios, ratio_of_geometric_means
 from polluxsim.studies.evolution.costly_rounds import MOST_DECISIONS, costly_rounds
 from polluxsim.studies.evolution.task import FULL, HELD_OUT, SHORT, Task, combined
-from polluxsim.studies.evolution.worlds import World, mean_jct, run
+from polluxsim.studies.evolution.worlds import TaskWorld, mean_jct, run
 
 ROUNDS_TIME = 60.0  # longest time for the comparison of rounds [s]
 
@@ -47,7 +47,7 @@ METRICS = (
 class Ran:
     """The run of a program in a world."""
 
-    world: World
+    world: TaskWorld
     mean_jct: float  # [s]
     result: Result
 
@@ -160,7 +160,7 @@ class _Scorer:
             return f"starvation: {result.standstill or 'jobs are not complete at the end of the world'}"
         return None
 
-    def run(self, world: World) -> Ran:
+    def run(self, world: TaskWorld) -> Ran:
         """Return the run of the program in a world."""
         with self.guest() as guest:
             try:

@@ -20,10 +20,10 @@ from scipy.stats import spearmanr
 
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.common.files import atomic_write
-from polluxsim.policies.guest.faults import GIB, Limits
+from polluxsim.policies.guest.faults import GIB, ProcessLimits
 from polluxsim.run.workers import as_finished, num_cores, workers
 from polluxsim.studies.evolution.programs import mean_jcts_of, random_program
-from polluxsim.studies.evolution.worlds import INITIAL, REFERENCES, World, drawn, judged
+from polluxsim.studies.evolution.worlds import INITIAL, REFERENCES, TaskWorld, drawn, judged
 
 TASK_FILE = "task.yaml"
 HELD_OUT_FILE = "held_out.yaml"
@@ -78,14 +78,14 @@ class Task:
         Number of the worlds of `check`.
     """
 
-    worlds: tuple[World, ...]
+    worlds: tuple[TaskWorld, ...]
     short: tuple[int, ...]
-    held_out: tuple[World, ...] = ()
+    held_out: tuple[TaskWorld, ...] = ()
     checks: int = 40
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
     stage_limits: StageLimits = field(default_factory=StageLimits)
 
-    def worlds_of(self, stage: str) -> tuple[World, ...]:
+    def worlds_of(self, stage: str) -> tuple[TaskWorld, ...]:
         """Return the worlds of a stage."""
         if stage == SHORT:
             return tuple(self.worlds[place] for place in self.short)
@@ -102,7 +102,7 @@ class Task:
         return combined(self.worlds_of(stage), values)
 
 
-def combined(worlds: Sequence[World], values: Sequence[float]) -> float:
+def combined(worlds: Sequence[TaskWorld], values: Sequence[float]) -> float:
     """Return the score of the mean JCT in each of some worlds: the geometric mean of bound / mean JCT, in (0, 1]."""
     logs = [log(world.bound / value) for world, value in zip(worlds, values, strict=True)]
     # Rounding can make an optimal mean JCT a little smaller than its bound.
@@ -155,7 +155,7 @@ def make_task(seed: int, size: Size, progress: Progress, count: int | None = Non
 
 def _useful_worlds(
     pool: Any, key: int, wanted: int, processes: int, advance: Callable[[], object]
-) -> tuple[World, ...]:
+) -> tuple[TaskWorld, ...]:
     """Return the first drawn worlds in which the references differ enough.
 
     Raise InvalidInputError if too few of the first `MOST_DRAWN` times as many worlds are of this kind.
@@ -168,7 +168,7 @@ def _useful_worlds(
                 return
             yield number, judged, (world,)
 
-    useful: dict[int, World] = {}
+    useful: dict[int, TaskWorld] = {}
     for number, future in as_finished(pool, tasks(), processes):
         world = future.result()
         if world is not None:
@@ -181,7 +181,7 @@ def _useful_worlds(
     return tuple(useful[number] for number in sorted(useful)[:wanted])
 
 
-def best_part(worlds: Sequence[World], table: np.ndarray, count: int) -> tuple[int, ...]:
+def best_part(worlds: Sequence[TaskWorld], table: np.ndarray, count: int) -> tuple[int, ...]:
     """Return the places of the `count` worlds in which scores rank programs most like the scores in all worlds.
 
     `table` has the mean JCTs of programs, shape (programs, worlds) [s].
@@ -240,7 +240,7 @@ def read_task(folder: Path, *, with_held_out: bool = False) -> Task:
             worlds=_worlds(content),
             short=tuple(int(place) for place in content["short"]),
             checks=int(content["checks"]),
-            limits=Limits(float(limits["decision"]), float(limits["start"]), int(limits["memory_gib"] * GIB)),
+            limits=ProcessLimits(float(limits["decision"]), float(limits["start"]), int(limits["memory_gib"] * GIB)),
             stage_limits=StageLimits(float(limits[SHORT]), float(limits[FULL])),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -268,9 +268,9 @@ def _content(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _worlds(content: Mapping[str, Any]) -> tuple[World, ...]:
+def _worlds(content: Mapping[str, Any]) -> tuple[TaskWorld, ...]:
     """Return the worlds that the content of a file states."""
-    return tuple(World(**world) for world in content["worlds"])
+    return tuple(TaskWorld(**world) for world in content["worlds"])
 
 
 def _broken(path: Path, error: Exception) -> InvalidInputError:

@@ -51,7 +51,7 @@ KNOWING = ("srsf",)  # references that know true durations
 
 
 @dataclass(frozen=True)
-class World:
+class TaskWorld:
     """A cluster with jobs, what no schedule can beat, and what the references reach."""
 
     hours: int  # length of the window of submissions [h]
@@ -102,12 +102,12 @@ def renamed(workload: Workload, text: str) -> Workload:
     return replace(workload, jobs=jobs)
 
 
-def run(world: World, policy: Policy, names: str = "") -> Result:
+def run(world: TaskWorld, policy: Policy, names: str = "") -> Result:
     """Return the result of a policy in a world. Raise PolicyError or InvalidAllocationError if the policy fails."""
     return run_to_end(Simulation(world.scenario(policy, names), POLICY_SEED), policy)
 
 
-def mean_jct(world: World, result: Result) -> float:
+def mean_jct(world: TaskWorld, result: Result) -> float:
     """Return the mean JCT of all jobs of a world [s]. A job that is not complete has its age at the end of the world.
 
     Without a horizon, the world ends with the run.
@@ -122,13 +122,13 @@ def mean_jct(world: World, result: Result) -> float:
     return float(np.mean(times))
 
 
-def drawn(key: int) -> Iterator[World]:
+def drawn(key: int) -> Iterator[TaskWorld]:
     """Yield random worlds without end. A key always gives the same worlds."""
     number = 0
     while True:
         rng = np.random.default_rng([STREAM, key, number])
         number += 1
-        yield World(
+        yield TaskWorld(
             hours=int(rng.choice(HOURS)),
             nodes=int(rng.choice(NODES)),
             rate=float(rng.choice(RATES)),
@@ -137,7 +137,7 @@ def drawn(key: int) -> Iterator[World]:
         )
 
 
-def judged(world: World) -> World | None:
+def judged(world: TaskWorld) -> TaskWorld | None:
     """Return a world with its end, its bound, and the mean JCTs of the references; None if the world is no use.
 
     A world is no use if its number of jobs is not in `JOBS`, if the run of the initial program is longer than

@@ -24,13 +24,13 @@ from polluxsim.common.phrases import number_of
 from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.studies.twin.asks import Ask, Kind, ask_of
+from polluxsim.studies.twin.asks import Ask, NodeNeeds, ask_of
 from polluxsim.studies.twin.estimates import fitted_parameters
-from polluxsim.studies.twin.futures import Arrivals, Source, no_arrivals, recent_arrivals
-from polluxsim.studies.twin.history import Arrival, History, PastJob, known_at, of_queue, read_history, shifted
+from polluxsim.studies.twin.futures import Arrivals, FutureSource, no_arrivals, recent_arrivals
+from polluxsim.studies.twin.history import Arrival, JobHistory, PastJob, known_at, of_queue, read_history, shifted
 from polluxsim.studies.twin.later_priorities import BASIC_PRIORITIES, weights_of
 from polluxsim.studies.twin.settings import given_policy, parameters_of, stated
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.world import TwinWorld
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import read_workload
 
@@ -42,11 +42,11 @@ FIRST_DATE = 365 * 86_400  # a time before this one counts from the start of a r
 
 
 @dataclass(frozen=True)
-class Situation:
+class TwinSituation:
     """A live cluster, and all that its futures assume."""
 
-    world: World  # the present state, under the parameters of the schedulers
-    source: Source  # from where the futures take run times and later jobs
+    world: TwinWorld  # the present state, under the parameters of the schedulers
+    source: FutureSource  # from where the futures take run times and later jobs
     notes: Sequence[str]  # sentences on what is assumed, left out or missing
 
     def names(self, asked: Sequence[str]) -> list[str]:
@@ -77,7 +77,7 @@ def situation(
     history: Path | None = None,
     arrivals: str = RECENT,
     zone: tzinfo = UTC,
-) -> Situation:
+) -> TwinSituation:
     """Return the situation of a question about a state.
 
     Parameters
@@ -106,14 +106,14 @@ def situation(
     past = _past(state, history, zone)
     has_log = history is not None or bool(state.sacct)
     later, about_arrivals = _arrivals(past, state, arrivals, has_log=has_log)
-    world = World(state, parameters)
+    world = TwinWorld(state, parameters)
     notes = [*state.notes, sentence, *past.notes, _about_run_times(past), about_arrivals]
     notes.append(_about_fair_shares(state))
     for reason, count in Counter(world.kept_out.values()).items():
         notes.append(f"without estimate, and assumed to delay no other job: {count} pending jobs that {reason}")
     if state.missing:
         notes.append(f"missing inputs: {', '.join(state.missing)}")
-    return Situation(world, Source(past, later), [note for note in notes if note])
+    return TwinSituation(world, FutureSource(past, later), [note for note in notes if note])
 
 
 def _parameters(state: SlurmState, policy: str | None) -> tuple[Parameters, str]:
@@ -131,7 +131,7 @@ def _parameters(state: SlurmState, policy: str | None) -> tuple[Parameters, str]
         if of_config.unused:
             sentence += f", without {', '.join(of_config.unused)}"
         return parameters_of(of_config.values), sentence
-    return fitted_parameters(World(state, Parameters()))
+    return fitted_parameters(TwinWorld(state, Parameters()))
 
 
 def _about_fair_shares(state: SlurmState) -> str:
@@ -145,7 +145,7 @@ def _about_fair_shares(state: SlurmState) -> str:
     return f"priorities of later jobs: with the fair-share factors of {users} (sshare.txt)"
 
 
-def _past(state: SlurmState, history: Path | None, zone: tzinfo) -> History:
+def _past(state: SlurmState, history: Path | None, zone: tzinfo) -> JobHistory:
     """Return the earlier jobs that are known at the time of a state."""
     notes: list[str] = []
     jobs: list[PastJob]
@@ -172,7 +172,7 @@ def _has_dates(jobs: Sequence[PastJob]) -> bool:
     return not jobs or max(job.submit for job in jobs) >= FIRST_DATE
 
 
-def _about_run_times(past: History) -> str:
+def _about_run_times(past: JobHistory) -> str:
     """Return a sentence on where the run times of a future come from."""
     count = len(past.ended)
     if not count:
@@ -182,7 +182,7 @@ def _about_run_times(past: History) -> str:
     return f"run times, failures included: drawn from {number_of(count, 'earlier job')}"
 
 
-def _arrivals(past: History, state: SlurmState, arrivals: str, *, has_log: bool) -> tuple[Arrivals, str]:
+def _arrivals(past: JobHistory, state: SlurmState, arrivals: str, *, has_log: bool) -> tuple[Arrivals, str]:
     """Return the source of the later jobs, and a sentence on them.
 
     `has_log` tells whether there is a log of earlier jobs. The queue alone lacks most of the jobs that were
@@ -222,7 +222,7 @@ def _arrival(job: Job, most_gpus: int, now: int) -> Arrival:
         states_tasks=False,
         limit=limit,
         user=job.user or "",
-        kind=Kind((job.queue,) if job.queue else ()),
+        kind=NodeNeeds((job.queue,) if job.queue else ()),
     )
     # The kernels count whole seconds, and a job takes at least one.
     duration = None if job.duration is None else max(int(job.duration), 1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from polluxsim.logs.live.jobs import StateJob
 
 
-class Kind(NamedTuple):
+class NodeNeeds(NamedTuple):
     """What decides which nodes suit a job."""
 
     partitions: tuple[str, ...] = ()
@@ -26,10 +26,10 @@ class Ask(NamedTuple):
     states_tasks: bool
     limit: int  # [s]
     user: str
-    kind: Kind
+    kind: NodeNeeds
 
 
 def ask_of(job: StateJob) -> Ask:
     """Return what a job of the state asks for."""
-    kind = Kind(job.partitions, job.gpu_type, job.features, job.required, job.excluded)
+    kind = NodeNeeds(job.partitions, job.gpu_type, job.features, job.required, job.excluded)
     return Ask(job.num_nodes, job.gpus, job.cpus, job.states_tasks, job.limit, job.user, kind)

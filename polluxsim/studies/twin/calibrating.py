@@ -19,11 +19,11 @@ from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.logs.live.state import SlurmState, read_line
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.studies.decisions.sources import read_record
-from polluxsim.studies.twin.estimates import LEVELS, NUM_FUTURES, Estimate, Plans, compared_plans, estimates
-from polluxsim.studies.twin.futures import Source, recent_arrivals
+from polluxsim.studies.twin.estimates import LEVELS, NUM_FUTURES, JobEstimate, Plans, compared_plans, estimates
+from polluxsim.studies.twin.futures import FutureSource, recent_arrivals
 from polluxsim.studies.twin.history import PastJob, known_at, of_record
 from polluxsim.studies.twin.settings import candidates
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.world import TwinWorld
 
 SETTLED = 2  # time without an event after which slurmctld has planned with all that happened [s]
 
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
 
 @dataclass
-class Calibration:
+class TwinCalibration:
     """The estimates from all snapshots, and how far they are from the true starts."""
 
     num_snapshots: int = 0
@@ -84,7 +84,7 @@ def calibrated(
     parameters: Parameters | None = None,
     num_futures: int = NUM_FUTURES,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Calibration:
+) -> TwinCalibration:
     """Return how far estimates from recorded states are from the recorded starts.
 
     Each state is judged with information from before it: jobs that had ended, submissions so far, and, without given
@@ -102,7 +102,7 @@ def calibrated(
     events = _events(jobs)
     zero = read_record(record).record.zero or 0.0
     states = list(_states(snapshots, zero))
-    result = Calibration()
+    result = TwinCalibration()
     totals = [Plans() for _ in candidates()]
     for number, state in enumerate(states):
         result.num_snapshots += 1
@@ -111,14 +111,14 @@ def calibrated(
         result.plans += plans
         if not any(0 <= state.now - event <= SETTLED for event in events):
             result.settled_plans += plans
-        world = World(state, chosen)
+        world = TwinWorld(state, chosen)
         names = [job.name for job in world.pending if job.name in starts]
         if not names:
             result.num_without_jobs += 1
         else:
             # The twin must not see what happened after the state.
             history = known_at(jobs, state.now)
-            source = Source(history, recent_arrivals(history))
+            source = FutureSource(history, recent_arrivals(history))
             for estimate in estimates(world, source, names, num_futures):
                 result.judged.append(_judged(estimate, starts[estimate.name], state.now))
         report(number + 1, len(states))
@@ -127,7 +127,7 @@ def calibrated(
     return result
 
 
-def _judged(estimate: Estimate, start: int, at: int) -> Judged:
+def _judged(estimate: JobEstimate, start: int, at: int) -> Judged:
     """Return an estimate that was made at a time, with the true start [s]."""
     return Judged(
         job=estimate.name,
@@ -154,10 +154,10 @@ def _parameters(state: SlurmState, totals: list[Plans], given: Parameters | None
     tie, the first candidate wins, which is the likeliest.
     """
     if given is not None:
-        return given, "given", compared_plans(World(state, given))
+        return given, "given", compared_plans(TwinWorld(state, given))
     plans = []
     for place, (_, parameters) in enumerate(candidates()):
-        plans.append(compared_plans(World(state, parameters)))
+        plans.append(compared_plans(TwinWorld(state, parameters)))
         totals[place] += plans[place]
     best = max(range(len(totals)), key=lambda place: totals[place].agreeing)
     name, parameters = candidates()[best]

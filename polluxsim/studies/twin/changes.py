@@ -15,20 +15,20 @@ from typing import NamedTuple
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
-from polluxsim.studies.twin.estimates import Times, times_of
-from polluxsim.studies.twin.futures import Outcome, Source, outcomes
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.estimates import TimeDistribution, times_of
+from polluxsim.studies.twin.futures import FutureSource, FutureTimes, outcomes
+from polluxsim.studies.twin.world import TwinWorld
 
 
 class Effect(NamedTuple):
     """The effect of a change on the start of a job."""
 
     name: str
-    before: Times
-    after: Times
+    before: TimeDistribution
+    after: TimeDistribution
     # Start after the change, less the start before it, in each pair of futures [s]. ∞ if only the changed cluster never
     # starts the job within the future.
-    difference: Times
+    difference: TimeDistribution
 
 
 def drained(state: SlurmState, names: Sequence[str]) -> SlurmState:
@@ -63,9 +63,9 @@ def with_nodes(state: SlurmState, number: int) -> SlurmState:
 
 
 def effects(
-    world: World,
-    changed: World,
-    source: Source,
+    world: TwinWorld,
+    changed: TwinWorld,
+    source: FutureSource,
     names: Sequence[str],
     num_futures: int,
     report: Callable[[int], None] = lambda done: None,
@@ -82,7 +82,7 @@ def effects(
     never = [inf] * num_futures
     result = []
     for name in names:
-        new = after.get(name, Outcome(never, never))
+        new = after.get(name, FutureTimes(never, never))
         differences = []
         for old_start, new_start in zip(before[name].starts, new.starts, strict=True):
             # A job that never starts in both futures has no difference.
@@ -91,10 +91,10 @@ def effects(
     return result
 
 
-def changed_world(world: World, *, drain: Sequence[str], nodes: int, parameters: Parameters | None) -> World:
+def changed_world(world: TwinWorld, *, drain: Sequence[str], nodes: int, parameters: Parameters | None) -> TwinWorld:
     """Return the world after a change: nodes to drain, a number of new nodes, and other parameters if they are given.
 
     Raise InvalidInputError if a node to drain does not exist.
     """
     state = with_nodes(drained(world.state, drain), nodes)
-    return World(state, parameters or world.parameters)
+    return TwinWorld(state, parameters or world.parameters)

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from polluxsim.policies.slurm.backfill import backfill
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.run.forecasts import quantile
-from polluxsim.studies.twin.futures import Outcome, Source, outcomes
+from polluxsim.studies.twin.futures import FutureSource, FutureTimes, outcomes
 from polluxsim.studies.twin.settings import candidates
-from polluxsim.studies.twin.world import World
+from polluxsim.studies.twin.world import TwinWorld
 
 NUM_FUTURES = 40  # the ends of a 95 % interval are then just within the drawn values
 LEVELS = (50, 80, 95)  # of intervals [%]
 SLACK = 2  # largest difference between a plan and `squeue --start` that counts as equal [s]
 
 
-class Times(NamedTuple):
+class TimeDistribution(NamedTuple):
     """The distribution of a time [s since 1970-01-01 UTC], or of a difference of times [s].
 
     A time after the end of a future is ∞.
@@ -31,45 +31,45 @@ class Times(NamedTuple):
     intervals: Mapping[int, tuple[float, float]]  # by level [%]
 
 
-class Estimate(NamedTuple):
+class JobEstimate(NamedTuple):
     """The estimate of a job."""
 
     name: str
     waits: bool
-    start: Times
-    end: Times
+    start: TimeDistribution
+    end: TimeDistribution
     expected: int  # what `squeue --start` prints [s since 1970-01-01 UTC]; 0 for nothing
 
 
-def times_of(values: Sequence[float]) -> Times:
+def times_of(values: Sequence[float]) -> TimeDistribution:
     """Return the distribution of a time whose values in the futures are given."""
     intervals = {}
     for level in LEVELS:
         # An interval leaves equal parts of the futures out on both sides.
         outside = (100 - level) / 200
         intervals[level] = quantile(values, outside), quantile(values, 1 - outside)
-    return Times(quantile(values, 0.5), intervals)
+    return TimeDistribution(quantile(values, 0.5), intervals)
 
 
 def estimates(
-    world: World,
-    source: Source,
+    world: TwinWorld,
+    source: FutureSource,
     names: Sequence[str],
     num_futures: int = NUM_FUTURES,
     report: Callable[[int, float], None] = lambda done, mean_wait: None,
-) -> list[Estimate]:
+) -> list[JobEstimate]:
     """Return the estimates of pending and running jobs of a world. `report` is that of `futures.outcomes`."""
     return estimates_of(world, outcomes(world, source, names, num_futures, report=report))
 
 
-def estimates_of(world: World, by_name: Mapping[str, Outcome]) -> list[Estimate]:
+def estimates_of(world: TwinWorld, by_name: Mapping[str, FutureTimes]) -> list[JobEstimate]:
     """Return the estimates of jobs from their outcomes."""
     waiting = {job.name for job in world.pending}
     expected = {job.name: job.start for job in world.pending}
     result = []
     for name, outcome in by_name.items():
         start, end = times_of(outcome.starts), times_of(outcome.ends)
-        result.append(Estimate(name, name in waiting, start, end, expected.get(name, 0)))
+        result.append(JobEstimate(name, name in waiting, start, end, expected.get(name, 0)))
     return result
 
 
@@ -85,7 +85,7 @@ class Plans(NamedTuple):
         return Plans(self.agreeing + other.agreeing, self.compared + other.compared)
 
 
-def compared_plans(world: World) -> Plans:
+def compared_plans(world: TwinWorld) -> Plans:
     """Return how many starts of a cycle, made or planned, are within 2 s of the starts that slurmctld expects.
 
     Jobs without an expected start, and jobs that the cycle does not plan, are not compared.
@@ -97,14 +97,14 @@ def compared_plans(world: World) -> Plans:
     return Plans(sum(abs(plans[job.name] - job.start) <= SLACK for job in asked), len(asked))
 
 
-def fitted_parameters(world: World) -> tuple[Parameters, str]:
+def fitted_parameters(world: TwinWorld) -> tuple[Parameters, str]:
     """Return the parameters whose plans agree best with `squeue --start`, and a sentence on them.
 
     At a tie, or without a plan that can be compared, these are the likeliest candidates.
     """
     counts = []
     for name, parameters in candidates():
-        counts.append((compared_plans(World(world.state, parameters)), name, parameters))
+        counts.append((compared_plans(TwinWorld(world.state, parameters)), name, parameters))
     best, name, parameters = max(counts, key=lambda count: count[0].agreeing)
     if not best.compared:
         return parameters, f"parameters of the schedulers are unknown; assumed: {name}"

@@ -18,9 +18,9 @@ from polluxsim.policies.slurm.values import node_set
 from polluxsim.run.workers import num_cores
 from polluxsim.studies.twin.asks import ask_of
 from polluxsim.studies.twin.fitting_kernels import DURATION, NUM_COLUMNS
-from polluxsim.studies.twin.history import Arrival, Draws, Groups, History, drawn_arrivals
+from polluxsim.studies.twin.history import Arrival, Draws, Groups, JobHistory, drawn_arrivals
 from polluxsim.studies.twin.kernels import NEVER, RUNS, WAITS, future
-from polluxsim.studies.twin.world import COMPLETION, Table, World, free_of, order_of_id, parameter_row
+from polluxsim.studies.twin.world import COMPLETION, Table, TwinWorld, free_of, order_of_id, parameter_row
 
 HORIZON = 30 * DAY  # a future is simulated for this long at most [s]
 SEED = 0  # equal questions get equal answers
@@ -28,37 +28,37 @@ SEED = 0  # equal questions get equal answers
 Arrivals = Callable[[np.random.Generator], Sequence[Arrival]]
 
 
-class Outcome(NamedTuple):
+class FutureTimes(NamedTuple):
     """The start and the end of a job in each future [s since 1970-01-01 UTC]; ∞ after the end of a future."""
 
     starts: Sequence[float]
     ends: Sequence[float]
 
 
-class Source(NamedTuple):
+class FutureSource(NamedTuple):
     """From where futures take what is unknown."""
 
-    history: History
+    history: JobHistory
     arrivals: Arrivals
     draws_run_times: bool = True  # otherwise each job runs until its limit
     durations: Mapping[str, int] = {}  # whole run times of jobs of the state that are known, by name [s]
 
 
 def outcomes(
-    world: World,
-    source: Source,
+    world: TwinWorld,
+    source: FutureSource,
     jobs: Sequence[str],
     num_futures: int,
     *,
     seed: int = SEED,
     report: Callable[[int, float], None] = lambda done, mean_wait: None,
-) -> dict[str, Outcome]:
+) -> dict[str, FutureTimes]:
     """Return the outcomes of pending and running jobs by name.
 
     The number of a future alone decides its draws, so that futures of two worlds with the same jobs are pairs.
     `report` is called after each future with the number of futures so far, and the mean wait in them [s].
     """
-    simulation = Simulation(world, source, jobs, seed)
+    simulation = TwinSimulation(world, source, jobs, seed)
     drawn: list[list[tuple[float, float]]] = []
     waits: list[float] = []
     with ThreadPoolExecutor(num_cores()) as pool:
@@ -69,14 +69,14 @@ def outcomes(
     by_name = {}
     for place, name in enumerate(jobs):
         starts, ends = zip(*(times[place] for times in drawn), strict=True)
-        by_name[name] = Outcome(starts, ends)
+        by_name[name] = FutureTimes(starts, ends)
     return by_name
 
 
-class Simulation:
+class TwinSimulation:
     """The simulations of a world: what all futures have in common, and `run` for a single one."""
 
-    def __init__(self, world: World, source: Source, jobs: Sequence[str], seed: int) -> None:
+    def __init__(self, world: TwinWorld, source: FutureSource, jobs: Sequence[str], seed: int) -> None:
         self._world = world
         self._source = source
         self._seed = seed
@@ -203,7 +203,7 @@ class Simulation:
         return results
 
 
-def recent_arrivals(history: History) -> Arrivals:
+def recent_arrivals(history: JobHistory) -> Arrivals:
     """Return a source of arrivals that are drawn from the recent ones of a history."""
     return lambda rng: drawn_arrivals(history, rng)
 

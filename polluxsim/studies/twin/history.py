@@ -1,7 +1,7 @@
 """Earlier jobs of a cluster, and draws of run times and arrivals from them.
 
 Earlier jobs come from an output of sacct, a recorded run, or the jobs in the queue that ended (`PastJob`). What is
-known of them at the time of a state is a `History`. `Draws` draws run times, as shares of the time limit, from jobs
+known of them at the time of a state is a `JobHistory`. `Draws` draws run times, as shares of the time limit, from jobs
 like the one that is drawn for.
 """
 
@@ -30,7 +30,7 @@ from polluxsim.logs.live.jobs import UNLIMITED
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.studies.decisions.record import RecordedJob
 from polluxsim.studies.decisions.sources import read_record
-from polluxsim.studies.twin.asks import Ask, Kind
+from polluxsim.studies.twin.asks import Ask, NodeNeeds
 
 LONGEST = 3 * DAY  # arrivals are drawn from this time before the state, and for this time after it, at most [s]
 MOST_JOBS = 20_000  # latest jobs of a history that are used
@@ -51,7 +51,7 @@ class PastJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History:
+class JobHistory:
     """Earlier jobs that are known at the time of a state."""
 
     jobs: Sequence[PastJob]  # in the order of submission
@@ -76,7 +76,7 @@ class History:
         return [job for job in self.jobs if job.submit >= first]
 
 
-def known_at(jobs: Iterable[PastJob], now: int, notes: Sequence[str] = ()) -> History:
+def known_at(jobs: Iterable[PastJob], now: int, notes: Sequence[str] = ()) -> JobHistory:
     """Return what is known of jobs at a time: jobs that were submitted, and ends until then.
 
     A note counts the jobs that end later, whether or not they were submitted.
@@ -94,7 +94,7 @@ def known_at(jobs: Iterable[PastJob], now: int, notes: Sequence[str] = ()) -> Hi
     more = []
     if num_later:
         more.append(f"history: {number_of(num_later, 'job')} that end after the state are ignored")
-    return History(submitted, now, [*notes, *more])
+    return JobHistory(submitted, now, [*notes, *more])
 
 
 def read_history(path: Path, zone: tzinfo = UTC) -> tuple[list[PastJob], list[str]]:
@@ -120,7 +120,7 @@ def read_history(path: Path, zone: tzinfo = UTC) -> tuple[list[PastJob], list[st
 
 def of_record(job: RecordedJob, zero: float) -> PastJob:
     """Return a job of a recorded run, whose second 0 has an epoch time."""
-    kind = Kind((job.partition,) if job.partition else (), job.gpu_type)
+    kind = NodeNeeds((job.partition,) if job.partition else (), job.gpu_type)
     ask = Ask(len(job.nodes), job.gpus_by_node[0], 1, False, job.limit, job.user, kind)
     submit, end = round(job.submitted + zero), round(job.end + zero)
     return PastJob(job.name, ask, "", submit, end, float(job.end - job.start))
@@ -160,7 +160,7 @@ def _past(job: LogJob, *, has_ended: bool) -> PastJob:
     limit = int(number("time_limit") or UNLIMITED)
     cpus = max(int(number("cpus") or num_nodes) // num_nodes, 1)
     partition = values.get("partition")
-    kind = Kind((str(partition),) if partition else ())
+    kind = NodeNeeds((str(partition),) if partition else ())
     ask = Ask(num_nodes, ceil(job.num_gpus / num_nodes), cpus, False, limit, job.user or "", kind)
     duration = job.duration or 0.0
     end = 0
@@ -339,7 +339,7 @@ class Arrival(NamedTuple):
     duration: int | None = None  # [s]; None to draw it
 
 
-def drawn_arrivals(history: History, rng: np.random.Generator) -> list[Arrival]:
+def drawn_arrivals(history: JobHistory, rng: np.random.Generator) -> list[Arrival]:
     """Return later jobs, drawn from the recent ones, for as long as these are known; in the order of submission."""
     recent = history.recent
     span = history.span

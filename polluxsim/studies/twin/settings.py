@@ -38,14 +38,14 @@ IN_MINUTES = ("priority_max_age", "priority_calc_period")  # parameters that slu
 FLAGS = ("bf_running_job_reserve", "assoc_limit_stop")  # parameters that are true if they stand alone
 
 
-class Stated(NamedTuple):
+class StatedParameters(NamedTuple):
     """What slurm.conf states about the policy."""
 
     values: Mapping[str, Any]  # parameters of the policy
     unused: Sequence[str]  # parts of SchedulerParameters that the policy does not have
 
 
-def stated(settings: Mapping[str, str]) -> Stated:
+def stated(settings: Mapping[str, str]) -> StatedParameters:
     """Return the parameters of the policy `slurm` in the settings of slurm.conf or `scontrol show config`.
 
     Keys other than those in `CONFIG_NAMES` and SchedulerParameters are neither used nor returned.
@@ -68,7 +68,7 @@ def stated(settings: Mapping[str, str]) -> Stated:
                 values[parameter] = int(number)
             else:
                 unused.append(part)
-    return Stated(values, unused)
+    return StatedParameters(values, unused)
 
 
 def _value(name: str, text: str) -> Any:

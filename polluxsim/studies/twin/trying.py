@@ -15,17 +15,17 @@ from polluxsim.common.errors import InvalidInputError, allowed_among
 from polluxsim.logs.live.jobs import UNLIMITED, StateJob
 from polluxsim.logs.live.state import SlurmState
 from polluxsim.studies.twin.asks import ask_of
-from polluxsim.studies.twin.estimates import Estimate, Times, estimates_of
-from polluxsim.studies.twin.futures import Source, outcomes
+from polluxsim.studies.twin.estimates import JobEstimate, TimeDistribution, estimates_of
+from polluxsim.studies.twin.futures import FutureSource, outcomes
 from polluxsim.studies.twin.later_priorities import BASIC_PRIORITIES, fair_share_of, weights_of
-from polluxsim.studies.twin.world import World, order_of_id
+from polluxsim.studies.twin.world import TwinWorld, order_of_id
 
 NEW = "new"  # name of the job that is tried
 MOST_ALTERNATIVES = 3
 LEAST_LIMIT = 300  # no shorter limit is tried [s]
 
 
-class Wish(NamedTuple):
+class TriedJob(NamedTuple):
     """A job that a user may submit."""
 
     gpus: int
@@ -38,12 +38,12 @@ class Wish(NamedTuple):
 class Tried(NamedTuple):
     """A job that is tried, with its estimate."""
 
-    wish: Wish
+    wish: TriedJob
     change: str  # in words; empty for the job itself
-    estimate: Estimate | None  # None if the job can never start
+    estimate: JobEstimate | None  # None if the job can never start
 
     @property
-    def start(self) -> Times | None:
+    def start(self) -> TimeDistribution | None:
         """Return the distribution of the start."""
         return None if self.estimate is None else self.estimate.start
 
@@ -74,9 +74,9 @@ def check_partition(state: SlurmState, name: str) -> None:
 
 
 def tried(
-    world: World,
-    source: Source,
-    wish: Wish,
+    world: TwinWorld,
+    source: FutureSource,
+    wish: TriedJob,
     num_futures: int,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Tried]:
@@ -100,7 +100,7 @@ def tried(
     return [first, *possible[:MOST_ALTERNATIVES]]
 
 
-def alternatives(state: SlurmState, wish: Wish) -> Iterator[tuple[str, Wish]]:
+def alternatives(state: SlurmState, wish: TriedJob) -> Iterator[tuple[str, TriedJob]]:
     """Yield other requests, each with its change in words: fewer GPUs, a shorter limit, another partition."""
     # Halving covers all sizes with few requests, each of which takes some seconds.
     gpus = wish.gpus // 2
@@ -117,7 +117,7 @@ def alternatives(state: SlurmState, wish: Wish) -> Iterator[tuple[str, Wish]]:
             yield f"partition {name}", wish._replace(partition=name)
 
 
-def note_on_priority(world: World, wish: Wish) -> str:
+def note_on_priority(world: TwinWorld, wish: TriedJob) -> str:
     """Return a sentence on the priority of a job that is tried; empty if no fair share counts."""
     state = world.state
     is_basic = any(job.priority > BASIC_PRIORITIES for job in state.jobs)
@@ -131,18 +131,18 @@ def note_on_priority(world: World, wish: Wish) -> str:
     return f"priority: with the fair-share factor {factor:.3f} of {wish.user} (sshare.txt)"
 
 
-def _estimate(world: World, source: Source, wish: Wish, num_futures: int) -> Estimate | None:
+def _estimate(world: TwinWorld, source: FutureSource, wish: TriedJob, num_futures: int) -> JobEstimate | None:
     """Return the estimate of a job that is submitted now; None if it can never start."""
     job = job_of_wish(world, wish)
     if job is None or not world.can_run(ask_of(job)):
         return None
     # The world is made anew, because the job changes the order of the queue.
-    with_job = World(replace(world.state, jobs=[*world.state.jobs, job]), world.parameters)
+    with_job = TwinWorld(replace(world.state, jobs=[*world.state.jobs, job]), world.parameters)
     (estimate,) = estimates_of(with_job, outcomes(with_job, source, [job.name], num_futures))
     return estimate
 
 
-def job_of_wish(world: World, wish: Wish) -> StateJob | None:
+def job_of_wish(world: TwinWorld, wish: TriedJob) -> StateJob | None:
     """Return the job of a wish as Slurm would have it in the queue; None if no node has GPUs."""
     state = world.state
     partitions = tuple(filter(None, wish.partition.split(",")))

@@ -1,6 +1,6 @@
 """The state of a live cluster as the arrays of the kernels, and as the values of `polluxsim.policies.slurm`.
 
-The kernels know nodes, partitions, kinds and users by numbers. A `World` gives out these numbers as jobs come, so
+The kernels know nodes, partitions, kinds and users by numbers. A `TwinWorld` gives out these numbers as jobs come, so
 `sets_of_kinds` must be called after the rows of all jobs are made.
 """
 
@@ -18,19 +18,19 @@ from polluxsim.logs.live.state import SlurmState
 from polluxsim.policies.slurm.parameters import Parameters
 from polluxsim.policies.slurm.priority import in_order
 from polluxsim.policies.slurm.values import (
-    ClusterState,
     Held,
     Node,
+    NodePart,
     NodeSet,
-    Part,
-    Partition,
     PendingJob,
     Request,
     RunningJob,
+    SchedulerState,
+    SlurmPartition,
     node_set,
     numbers_of,
 )
-from polluxsim.studies.twin.asks import Ask, Kind, ask_of
+from polluxsim.studies.twin.asks import Ask, NodeNeeds, ask_of
 from polluxsim.studies.twin.fitting_kernels import (
     BITS,
     CPUS,
@@ -57,7 +57,7 @@ Table = NDArray[np.int64]
 
 
 @dataclass
-class World:
+class TwinWorld:
     """A cluster with its jobs, ready for the kernels."""
 
     state: SlurmState
@@ -71,10 +71,10 @@ class World:
     _tiers: Mapping[str, int] = field(init=False)
     # Numbers in the order in which the kernels need them. The partitions of a job count as one partition.
     _partitions: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
-    _kinds: dict[Kind, int] = field(default_factory=dict, init=False)
+    _kinds: dict[NodeNeeds, int] = field(default_factory=dict, init=False)
     _users: dict[str, int] = field(default_factory=dict, init=False)
     # Answers that many jobs have in common.
-    _suitable: dict[Kind, NodeSet] = field(default_factory=dict, init=False)
+    _suitable: dict[NodeNeeds, NodeSet] = field(default_factory=dict, init=False)
     _runnable: dict[Ask, bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -123,13 +123,13 @@ class World:
                 numbers.append(number)
         return node_set(numbers) & self.up
 
-    def suitable(self, kind: Kind) -> NodeSet:
+    def suitable(self, kind: NodeNeeds) -> NodeSet:
         """Return the nodes in use that suit a kind of jobs."""
         if kind not in self._suitable:
             self._suitable[kind] = self._suiting(kind)
         return self._suitable[kind]
 
-    def _suiting(self, kind: Kind) -> NodeSet:
+    def _suiting(self, kind: NodeNeeds) -> NodeSet:
         """Return the nodes in use that suit a kind of jobs, found by looking at each."""
         suitable = self.of_partitions(kind.partitions)
         for number in numbers_of(suitable):
@@ -200,17 +200,20 @@ class World:
         """Return the function that tells the priority of a job that arrives later."""
         return later_priority(self.state)
 
-    def cluster_state(self) -> ClusterState:
+    def cluster_state(self) -> SchedulerState:
         """Return the state in the form of the policy's functions. Jobs that wait for a time or a job are left out."""
         pending = []
-        partitions: dict[str, Partition] = {}
+        partitions: dict[str, SlurmPartition] = {}
         for job in self.pending:
             name = ",".join(job.partitions)
             tier = max([self._tiers.get(part, 1) for part in job.partitions], default=1)
-            partitions[name] = Partition(self.of_partitions(job.partitions), tier)
+            partitions[name] = SlurmPartition(self.of_partitions(job.partitions), tier)
             cpus = job.cpus if job.cpus >= 0 else max(node.cpus for node in self.nodes)
             request = Request(
-                (Part(job.num_nodes, job.gpus, cpus),), job.states_tasks, gpu_type=job.gpu_type, features=job.features
+                (NodePart(job.num_nodes, job.gpus, cpus),),
+                job.states_tasks,
+                gpu_type=job.gpu_type,
+                features=job.features,
             )
             submit = max(job.eligible, job.submit)
             if submit <= self.state.now and not job.after:
@@ -218,7 +221,7 @@ class World:
         running = []
         for job in self.running:
             running.append(RunningJob.on(job.name, tuple(self.held(job)), job.start + job.limit))
-        return ClusterState(
+        return SchedulerState(
             self.state.now,
             self.nodes,
             running,
