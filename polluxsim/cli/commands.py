@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
     "bound": Command("print how far runs are from the best possible schedule", "bound",
                      no="if a run is better than its bound"),
-    "regret": Command("print what single decisions of a run cost, against another policy", "regret",
+    "regret": Command("print what single decisions of a run cost", "regret",
                       configs=True),
     "plot": Command("draw a figure", "figures"),
     "report": Command("write runs to an interactive HTML file", "figures"),
