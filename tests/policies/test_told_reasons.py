@@ -371,3 +371,10 @@ def test_a_queue_with_enough_quota_is_not_said_to_stop_its_job() -> None:
     jobs = Job.rigid("a", 0.0, 3, 600.0, queue="x"), Job.rigid("b", 70.0, 3, 300.0, queue="y")
     said = told(Quotas({"x": 3}), OUTAGE, *jobs)["b", 120.0]
     assert said.endswith("So its queue may take enough, but too few GPUs are idle.")
+
+
+def test_of_equal_jobs_the_later_one_gets_the_next_gpu() -> None:
+    jobs = Job.rigid("a", 0.0, 4, 300.0), Job.rigid("b", 0.0, 4, 300.0)
+    said = told(Afs(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
+    assert "the one that ends sooner (at equal times, the later in the list of jobs)" in said
+    assert said.endswith("The last 4 went to b, which would end in 0:05:00 with them.")

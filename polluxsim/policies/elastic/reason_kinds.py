@@ -40,8 +40,8 @@ GAIN_TOO_SMALL = ReasonKind(
 )
 WON_AGAINST = ReasonKind(
     "won-against",
-    "Of two jobs, the policy gives the next GPU to the one that ends sooner, unless the other would save a larger "
-    "share of its time by it than the first would gain in speed. "
+    "Of two jobs, the policy gives the next GPU to the one that ends sooner (at equal times, the later in the list of "
+    "jobs), unless the other would save a larger share of its time by it than the first would gain in speed. "
     "[gpus=0?This job has won no GPU. On the fewest that it can use, {next_gpus}, it would end in "
     "{remaining_time:clock}|This job has won {gpus:GPU}, and would end in {remaining_time:clock}]"
     "[next_gpus?[gpus=0?|next_time>=remaining_time?; with {next_gpus} more, it would end no sooner"
