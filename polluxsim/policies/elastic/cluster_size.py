@@ -398,8 +398,7 @@ class FirstJobOnly(Policy):
             reasons: dict[JobId, Reason] = {}
             for name in asked:
                 if name != job.job_id:
-                    numbers_of_job = {**numbers, "submitted": submitted[name]}
-                    reasons[name] = Reason(BEHIND_ONLY_JOB, numbers_of_job, (job.job_id,))
+                    reasons[name] = Reason(BEHIND_ONLY_JOB, numbers | {"submitted": submitted[name]}, (job.job_id,))
             return reasons
 
         return Decision({job.job_id: placement or ()}, explain=explain)
@@ -492,12 +491,10 @@ class Autoscaler(Policy):
         explain = decision.explain
         if explain is None or decision.num_nodes is None:
             return decision
-        num_nodes = decision.num_nodes
+        nodes = {"num_nodes": float(decision.num_nodes)}
 
         def explain_with_nodes(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            reasons: dict[JobId, Reason] = {}
-            for name, reason in explain(asked).items():
-                reasons[name] = reason._replace(numbers={**reason.numbers, "num_nodes": float(num_nodes)})
-            return reasons
+            reasons = explain(asked)
+            return {name: reason._replace(numbers={**reason.numbers, **nodes}) for name, reason in reasons.items()}
 
         return replace(decision, explain=explain_with_nodes)
