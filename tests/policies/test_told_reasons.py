@@ -8,13 +8,14 @@ from toy import toy_job, toy_workload
 
 from polluxsim.checks.worlds import PROFILES
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.sharing import Interleaved
+from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.outages import Outage
 from polluxsim.look.why.sentences import sentence
+from polluxsim.models.stages import Stages
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.cluster_size import Autoscaler
@@ -24,13 +25,14 @@ from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.reserving.multifactor import Multifactor
+from polluxsim.policies.sharing.antman import AntMan
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sharing.muri import Muri
 from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.sized.themis import Themis
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
-from polluxsim.policies.typed.gangs_by_type import Hadar
+from polluxsim.policies.typed.gangs_by_type import Hadar, Venn
 from polluxsim.policies.typed.rounds import RoundsOfShares
 from polluxsim.policies.typed.rules import MaxMin
 from polluxsim.workloads.workload import Job
@@ -41,9 +43,11 @@ OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 0.0, 2000.0, "test"),)))
 QUEUE = {"first": 2, "wide": 4, "small": 1}  # GPUs of the jobs of a queue
 
 
-def told(policy: Policy, cluster: Cluster, *jobs: Job) -> dict[tuple[str, float], str]:
+def told(
+    policy: Policy, cluster: Cluster, *jobs: Job, sharing: Leftovers | None = None
+) -> dict[tuple[str, float], str]:
     """Return the sentence about each job at each round [s]."""
-    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0, sharing=Interleaved())
+    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0, sharing=sharing or Interleaved())
     result = simulate(toy_workload(*jobs), PROFILES, cluster, policy, settings=rules)
     return {(record.job, record.time): sentence(record, result.reason_texts) for record in result.reason_records}
 
@@ -239,7 +243,7 @@ def test_a_job_that_hadar_asks_late_is_told_what_the_order_goes_by() -> None:
     """Three jobs want the only GPU. The shortest has the largest utility."""
     jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
     said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert "number 2 in the order of the policy, by the utility per GPU (6 per hour). It needs 1 GPU at once." in said
+    assert "in the order of the policy, by the utility per GPU, the largest first, this job with 6 per hour. It" in said
 
 
 def test_a_job_without_a_share_is_told_when_shares_are_computed_again() -> None:
@@ -258,15 +262,13 @@ def test_gpus_that_are_not_available_are_not_said_to_be_taken() -> None:
 def test_a_job_that_runs_ahead_of_a_shorter_one_is_told_that_all_fit() -> None:
     jobs = Job.rigid("long", 0.0, 1, 600.0), Job.rigid("short", 100.0, 1, 60.0)
     said = told(Srtf(), Cluster.uniform(1, 2), *jobs)["short", 120.0]
-    assert "(all jobs request no more GPUs than are up, so running jobs go first), with 0:01:00 left" in said
+    assert "(all jobs request no more GPUs than are up, so running jobs go first), the least time left" in said
 
 
 def test_a_multifactor_priority_is_the_sum_of_its_parts() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, priority=1.0), Job.rigid("b", 0.0, 1, 600.0, priority=0.5)
     said = told(Multifactor(max_age=600.0), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert (
-        "a multifactor priority of 10600: 10000 by the fair share of its user, 500 by its own priority, 100 by" in said
-    )
+    assert "first, this job with 10600: 10000 by the fair share of its user, 500 by its own priority, 100 by" in said
 
 
 def test_a_job_of_a_loaded_queue_is_told_the_time_that_its_running_jobs_count() -> None:
@@ -378,3 +380,27 @@ def test_of_equal_jobs_the_later_one_gets_the_next_gpu() -> None:
     said = told(Afs(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
     assert "the one that ends sooner (at equal times, the later in the list of jobs)" in said
     assert said.endswith("The last 4 went to b, which would end in 0:05:00 with them.")
+
+
+def test_a_job_under_venn_is_told_which_job_ahead_has_how_much_left() -> None:
+    jobs = Job.rigid("a", 0.0, 1, 600.0), Job.rigid("b", 0.0, 1, 1000.0)
+    said = told(Venn(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert "the fewest GPU-hours left to run first, this job with 0.278. Jobs with equal GPU-hours go by" in said
+    assert said.endswith("The nearest jobs ahead of it that get GPUs: a. a has 0.167 GPU-hours left to run.")
+
+
+def test_a_job_with_a_guarantee_is_told_who_has_the_node_that_is_large_enough() -> None:
+    """The GPUs of the small nodes have no job with a guarantee, but they are not enough."""
+    jobs = Job.rigid("first", 0.0, 4, 600.0), Job.rigid("second", 0.0, 3, 600.0)
+    said = told(AntMan(), Cluster((1, 4, 1)), *jobs, sharing=Leftovers())["second", 60.0]
+    assert "the only node with so many GPUs, no GPU is free for it. Jobs that hold or keep GPUs there: first." in said
+
+
+def test_a_job_without_a_guarantee_is_told_who_leaves_it_no_time() -> None:
+    jobs = (
+        Job.rigid("host", 0.0, 1, 600.0, stages=Stages(1.0, 0.0, 1.0, 0.0)),
+        Job.rigid("guest", 0.0, 2, 600.0, priority=-1.0, stages=Stages(1.0, 0.0, 1.0, 0.0)),
+    )
+    said = told(AntMan(), Cluster.uniform(1, 2), *jobs, sharing=Leftovers())["guest", 60.0]
+    assert "Of the 2 GPUs without such a job, only 1 can take it, so it waits. On the other 1, it would" in said
+    assert said.endswith("which leaves it no time to run: host.")
