@@ -29,6 +29,7 @@ from polluxsim.policies.sharing.antman import AntMan
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sharing.muri import Muri
 from polluxsim.policies.sia.policy import Sia
+from polluxsim.policies.sized.shockwave import Shockwave
 from polluxsim.policies.sized.themis import Themis
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
@@ -404,3 +405,9 @@ def test_a_job_without_a_guarantee_is_told_who_leaves_it_no_time() -> None:
     said = told(AntMan(), Cluster.uniform(1, 2), *jobs, sharing=Leftovers())["guest", 60.0]
     assert "Of the 2 GPUs without such a job, only 1 can take it, so it waits. On the other 1, it would" in said
     assert said.endswith("which leaves it no time to run: host.")
+
+
+def test_a_plan_of_shockwave_with_more_rounds_than_needed_says_how_many_are_needed() -> None:
+    job = Job.rigid("short", 0.0, 1, 290.0)
+    said = told(Shockwave(), Cluster.uniform(1, 1), job)["short", 60.0]
+    assert "another 0:04:50, or 5 rounds. The plan may give it more, because rounds beyond those" in said
