@@ -325,7 +325,9 @@ def test_a_request_is_compared_with_those_of_the_jobs_that_run_or_wait() -> None
 
 def test_a_job_whose_fewest_gpus_are_all_that_are_up_is_said_to_have_them() -> None:
     said = told(Optimus(), Cluster.uniform(1, 1), toy_job("a"), toy_job("b"))["a", 60.0]
-    assert "This job takes its fewest, 1 GPU, which is the only GPU that is up." in said
+    assert (
+        "number 1 of the 2 that run or wait now. It takes its fewest, 1 GPU, which is the only GPU that is up." in said
+    )
     assert "The last free one" not in said
 
 
@@ -411,3 +413,26 @@ def test_a_plan_of_shockwave_with_more_rounds_than_needed_says_how_many_are_need
     job = Job.rigid("short", 0.0, 1, 290.0)
     said = told(Shockwave(), Cluster.uniform(1, 1), job)["short", 60.0]
     assert "another 0:04:50, or 5 rounds. The plan may give it more, because rounds beyond those" in said
+
+
+def test_a_pack_under_muri_says_what_sharing_gains_and_whose_turn_it_has() -> None:
+    """Both jobs need both GPUs. One loads data while the other computes."""
+    jobs = (
+        Job.rigid("first", 0.0, 2, 600.0, stages=Stages(1.0, 0.9, 0.1, 0.0)),
+        Job.rigid("second", 0.0, 2, 900.0, stages=Stages(1.0, 0.1, 0.9, 0.0)),
+    )
+    said = told(Muri(), Cluster.uniform(1, 2), *jobs)["second", 60.0]
+    assert "It is in a pack with first, whose turn is that of first, number 1. At this turn, 2 GPUs are left" in said
+    assert "one after the other 2 s. Their resources are busy for" in said
+    assert said.endswith("No job outside the pack has this size and known stages, among these first jobs.")
+
+
+@pytest.mark.parametrize(
+    ("knows_durations", "words"),
+    [(True, "first, the nearest job ahead of it that gets GPUs, has 0.333 GPU-hours left to run."),
+     (False, "first, the nearest job ahead of it that gets GPUs, has attained 0 GPU-hours.")],
+)  # fmt: skip
+def test_a_job_that_muri_leaves_waiting_is_told_the_value_of_the_job_ahead(knows_durations: bool, words: str) -> None:
+    jobs = Job.rigid("first", 0.0, 2, 600.0), Job.rigid("second", 0.0, 2, 900.0)
+    said = told(Muri(knows_durations=knows_durations), Cluster.uniform(1, 2), *jobs)["second", 60.0]
+    assert said.endswith(words)

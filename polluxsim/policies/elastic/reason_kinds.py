@@ -26,7 +26,9 @@ GAIN_TOO_SMALL = ReasonKind(
     "gain-too-small",
     "[others?The policy gives each next GPU to the job that saves most time by it, of equal ones to the first "
     "submitted. [steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
-    "|The policy first gives jobs their fewest GPUs, in order of submission. This job takes its fewest, {gpus:GPU}, "
+    "|The policy first gives jobs their fewest GPUs, in order of submission, then of the list of jobs. This job is "
+    "number "
+    "{position} of the {num_jobs} that run or wait now. It takes its fewest, {gpus:GPU}, "
     "[other_holders=0?which [num_gpus=1?is the only GPU that is up|are all {num_gpus:GPU} that are up]"
     "|and with those of {other_holders:other job} this takes all {num_gpus:GPU} that are up]. So none is left to give "
     "by the time that it saves. ]"

@@ -195,6 +195,9 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
     numbers["num_gpus"] = sum(dealt.counts.values())
     if dealt.winner is None:
         numbers["other_holders"] = len(dealt.candidates) - 1
+        # The counts are in order of submission, and have the jobs that wait too.
+        numbers["position"] = list(dealt.counts).index(candidate.job.job_id) + 1
+        numbers["num_jobs"] = len(dealt.counts)
         return Reason(GAIN_TOO_SMALL, numbers)
     numbers |= {"winning_gain": dealt.winning_gain, "won_last": float(dealt.winner == candidate.job.job_id)}
     return Reason(GAIN_TOO_SMALL, numbers, (dealt.winner,))
