@@ -97,7 +97,7 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
 
 def test_the_limit_of_a_user_is_not_said_to_be_that_of_the_batch_size() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), toy_job("a", gpus=2, max_replicas=2))
-    assert said["a", 60.0] == "The job has 2 GPUs, the most that its user, its batch size and its agent allow now."
+    assert said["a", 60.0] == "The job has 2 GPUs, the most that its user and its agent allow now."
 
 
 def test_a_job_that_wins_no_gpu_has_nothing_left_on_its_gpus() -> None:
@@ -313,7 +313,10 @@ def test_a_job_behind_the_only_one_is_told_what_that_one_uses(submitted: float) 
         assert "a comes first: it was submitted at 0:00:00, and this job at 0:00:30." in said
     else:
         assert "a comes first: both were submitted at 0:00:00, and it is earlier in the list." in said
-    assert "a runs on 1 GPU, the most that its user, its batch size and its agent allow now." in said
+    assert (
+        "a runs on 1 GPU, the most that its agent allows now, by the batch size or by the GPUs that it has tried"
+        in said
+    )
     assert said.endswith("So this job waits, although 3 GPUs are free.")
 
 

@@ -47,7 +47,7 @@ from polluxsim.policies.contract.view import (
 from polluxsim.policies.elastic.first_nodes import FirstNodes
 from polluxsim.policies.elastic.reason_kinds import BEHIND_ONLY_JOB
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
+from polluxsim.policies.tools.gpu_counts import fewest_gpus, limit_numbers, most_gpus
 from polluxsim.policies.tools.pools import prepared_for_types
 
 DAY = 24  # periods of a forecast [h]
@@ -382,8 +382,7 @@ class FirstJobOnly(Policy):
         free = FreeGpus(view.gpus_per_node)
         gpus_up = free.total
         gpus = min(gpus_up, most_gpus(job))
-        can_run = gpus >= fewest_gpus(job)
-        placement = free.pack_job(job, gpus) if can_run else None
+        placement = free.pack_job(job, gpus) if gpus >= fewest_gpus(job) else None
         gpus_of_first = gpus if placement else 0
         numbers = {
             "gpus": float(gpus_of_first),
@@ -391,6 +390,7 @@ class FirstJobOnly(Policy):
             "gpus_free": float(gpus_up - gpus_of_first),
             "fewest_gpus": float(fewest_gpus(job)),
             "first_submitted": job.submit_time,
+            **limit_numbers(job),
         }
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:

@@ -6,7 +6,7 @@ The sentences are templates. `polluxsim.policies.contract.reasons` explains how 
 from __future__ import annotations
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
-from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS
+from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS, MOST_ALLOWED
 
 PROPORTIONAL_SHARE = ReasonKind(
     "proportional-share",
@@ -118,7 +118,7 @@ BEHIND_ONLY_JOB = ReasonKind(
     "[num_nodes?For {first}, the policy requests {num_nodes:node}. ]"
     "[gpus=0?{first} needs at least {fewest_gpus:GPU}, and cannot start on the {gpus_up:GPU} that [gpus_up=1?is|are] up"
     "|{first} runs on {gpus:GPU}, [gpus=gpus_up?[gpus_up=1?the only one that is|all that are] up"
-    "|the most that its user, its batch size and its agent allow now]]. "
+    f"|{MOST_ALLOWED}]]. "
     "So this job waits[gpus_free>0?, although {gpus_free:GPU} [gpus_free=1?is|are] free].",
     {
         **dict.fromkeys(("gpus", "gpus_up", "gpus_free", "fewest_gpus"), "GPUs"),

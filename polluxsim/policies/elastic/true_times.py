@@ -37,6 +37,7 @@ from polluxsim.policies.tools.gpu_counts import (
     deal,
     decision_by,
     fewest_gpus,
+    limit_numbers,
     most_gpus,
     placements,
     reasons_of,
@@ -186,7 +187,7 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
     if gpus > fewest_gpus(candidate.job):
         numbers["last_gain"] = candidate.gain(gpus - 1)
     if gpus >= candidate.limit:
-        return Reason(AT_LIMIT, numbers)
+        return Reason(AT_LIMIT, numbers | limit_numbers(candidate.job))
     if next_gain <= 0:
         remaining = cast("Remaining", candidate)
         numbers["remaining_time"] = remaining.steps * remaining.step_time(gpus)

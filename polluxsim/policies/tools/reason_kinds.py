@@ -245,6 +245,14 @@ SPEEDUPS = (
 )
 """Sentence on the speedups of a job under Pollux."""
 
+MOST_ALLOWED = (
+    "[exceeds_agent=1?the fewest that its user allows; its agent, by the batch size or by the GPUs that it has tried, "
+    "would allow no more"
+    "|user_limits=0?the most that its agent allows now, by the batch size or by the GPUs that it has tried (its user "
+    "states no limit)|the most that its user and its agent allow now]"
+)
+"""Part of a sentence: which limit the most GPUs of a job are, by `limit_numbers`."""
+
 AT_LIMIT = ReasonKind(
     "at-limit",
     "The job has {max_replicas:GPU}, "
@@ -253,7 +261,7 @@ AT_LIMIT = ReasonKind(
     "|doubled=1?the most that it may have now: twice the {gpus_before} that it had before."
     f"|the most that it may have now: the maximum of its user, or twice the largest number on which it ran.] {SPEEDUPS}"
     f"|restart_factor?the most that it may have before its first measurement. {SPEEDUPS}"
-    "|the most that its user, its batch size and its agent allow now.]",
+    f"|{MOST_ALLOWED}.]",
     ELASTIC_UNITS,
     "A job has the most GPUs that it may have.",
 )
