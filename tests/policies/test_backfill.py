@@ -325,7 +325,7 @@ def test_fair_shares_are_used_up_in_proportion_in_the_long_run() -> None:
         (Easy(), "other", "because it would delay head, which starts at"),
         (Conservative(), "head", "By plan, runs, whose reservation begins at 0:01:00, releases its GPUs at 0:06:00."),
         (Conservative(), "short", "is number 2 of 2. When its turn comes, 1 GPU is free, and it gets the 1 that it"),
-        (Multifactor(), "head", "with a multifactor priority of 10000"),
+        (Multifactor(), "head", "by the multifactor priority, the highest first, this job with 10000"),
     ],
 )  # fmt: skip
 def test_why_says_who_waits_for_whom(policy: Policy, job: str, words: str) -> None:

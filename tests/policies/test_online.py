@@ -365,7 +365,7 @@ def test_a_profile_without_losses_is_refused_in_a_line(policy: OnlineOptimus | S
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Slaq(), "loss of this job is expected to fall"),
+        (Slaq(), "its loss is expected to fall"),
         (OnlineOptimus(), "According to its log, about"),
     ],
 )

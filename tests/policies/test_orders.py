@@ -237,11 +237,12 @@ def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Srsf(), "with 0.0667 GPU-hours left to run"),
-        (ShortestJobFirst(), "with 0:04:00 left to run on the GPUs that it requests"),
+        (Srsf(), "the fewest GPU-hours left to run first, this job with 0.0667. Jobs"),
+        (ShortestJobFirst(), "the least time left to run first, this job with 0:04:00 on the GPUs that it requests"),
         (
             LeastAttainedService(),
-            "with 0 whole quanta of 1 GPU-hour attained (0 GPU-hours in all). Jobs with equal quanta go by",
+            "the fewest whole quanta attained first, this job with 0 whole quanta of 1 GPU-hour attained "
+            "(0 GPU-hours in all). Jobs with equal quanta go by",
         ),
         (Gittins(), "(0 GPU-hours in all). No job has ended yet, so the jobs are in order of submission."),
         (TiresiasL((3600.0, 7200.0)), "in queue 1 of 3 (up to 1 GPU-hours), with 0 GPU-hours attained"),
@@ -249,7 +250,7 @@ def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> 
         (Priority(), "with priority 3"),
         (
             QuasiShortestService(),
-            "No job has completed yet, so all jobs count as equal and stay in order of submission.",
+            "No job has completed yet, so all jobs count as equal and stay in order of submission, then of the list",
         ),
     ],
 )

@@ -8,13 +8,14 @@ from toy import toy_job, toy_workload
 
 from polluxsim.checks.worlds import PROFILES
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.sharing import Interleaved
+from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.outages import Outage
 from polluxsim.look.why.sentences import sentence
+from polluxsim.models.stages import Stages
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.cluster_size import Autoscaler
@@ -24,13 +25,15 @@ from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.policies.reserving.multifactor import Multifactor
+from polluxsim.policies.sharing.antman import AntMan
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sharing.muri import Muri
 from polluxsim.policies.sia.policy import Sia
+from polluxsim.policies.sized.shockwave import Shockwave
 from polluxsim.policies.sized.themis import Themis
 from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
 from polluxsim.policies.tenants.quotas import Quotas
-from polluxsim.policies.typed.gangs_by_type import Hadar
+from polluxsim.policies.typed.gangs_by_type import Hadar, Venn
 from polluxsim.policies.typed.rounds import RoundsOfShares
 from polluxsim.policies.typed.rules import MaxMin
 from polluxsim.workloads.workload import Job
@@ -41,9 +44,11 @@ OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 0.0, 2000.0, "test"),)))
 QUEUE = {"first": 2, "wide": 4, "small": 1}  # GPUs of the jobs of a queue
 
 
-def told(policy: Policy, cluster: Cluster, *jobs: Job) -> dict[tuple[str, float], str]:
+def told(
+    policy: Policy, cluster: Cluster, *jobs: Job, sharing: Leftovers | None = None
+) -> dict[tuple[str, float], str]:
     """Return the sentence about each job at each round [s]."""
-    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0, sharing=Interleaved())
+    rules = EngineSettings(restart_delay=0.0, reasons="rounds", horizon=3000.0, sharing=sharing or Interleaved())
     result = simulate(toy_workload(*jobs), PROFILES, cluster, policy, settings=rules)
     return {(record.job, record.time): sentence(record, result.reason_texts) for record in result.reason_records}
 
@@ -92,7 +97,7 @@ def test_a_minimum_is_the_reason_if_a_gpu_is_left() -> None:
 
 def test_the_limit_of_a_user_is_not_said_to_be_that_of_the_batch_size() -> None:
     said = told(Optimus(), Cluster.uniform(1, 5), toy_job("a", gpus=2, max_replicas=2))
-    assert said["a", 60.0] == "The job has 2 GPUs, the most that its user, its batch size and its agent allow now."
+    assert said["a", 60.0] == "The job has 2 GPUs, the most that its user and its agent allow now."
 
 
 def test_a_job_that_wins_no_gpu_has_nothing_left_on_its_gpus() -> None:
@@ -239,7 +244,7 @@ def test_a_job_that_hadar_asks_late_is_told_what_the_order_goes_by() -> None:
     """Three jobs want the only GPU. The shortest has the largest utility."""
     jobs = [Job.rigid(name, 0.0, 1, time) for name, time in (("a", 600.0), ("b", 540.0), ("c", 300.0))]
     said = told(Hadar(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert "number 2 in the order of the policy, by the utility per GPU (6 per hour). It needs 1 GPU at once." in said
+    assert "in the order of the policy, by the utility per GPU, the largest first, this job with 6 per hour. It" in said
 
 
 def test_a_job_without_a_share_is_told_when_shares_are_computed_again() -> None:
@@ -258,15 +263,13 @@ def test_gpus_that_are_not_available_are_not_said_to_be_taken() -> None:
 def test_a_job_that_runs_ahead_of_a_shorter_one_is_told_that_all_fit() -> None:
     jobs = Job.rigid("long", 0.0, 1, 600.0), Job.rigid("short", 100.0, 1, 60.0)
     said = told(Srtf(), Cluster.uniform(1, 2), *jobs)["short", 120.0]
-    assert "(all jobs request no more GPUs than are up, so running jobs go first), with 0:01:00 left" in said
+    assert "(all jobs request no more GPUs than are up, so running jobs go first), the least time left" in said
 
 
 def test_a_multifactor_priority_is_the_sum_of_its_parts() -> None:
     jobs = Job.rigid("a", 0.0, 1, 600.0, priority=1.0), Job.rigid("b", 0.0, 1, 600.0, priority=0.5)
     said = told(Multifactor(max_age=600.0), Cluster.uniform(1, 1), *jobs)["b", 60.0]
-    assert (
-        "a multifactor priority of 10600: 10000 by the fair share of its user, 500 by its own priority, 100 by" in said
-    )
+    assert "first, this job with 10600: 10000 by the fair share of its user, 500 by its own priority, 100 by" in said
 
 
 def test_a_job_of_a_loaded_queue_is_told_the_time_that_its_running_jobs_count() -> None:
@@ -310,7 +313,10 @@ def test_a_job_behind_the_only_one_is_told_what_that_one_uses(submitted: float) 
         assert "a comes first: it was submitted at 0:00:00, and this job at 0:00:30." in said
     else:
         assert "a comes first: both were submitted at 0:00:00, and it is earlier in the list." in said
-    assert "a runs on 1 GPU, the most that its user, its batch size and its agent allow now." in said
+    assert (
+        "a runs on 1 GPU, the most that its agent allows now, by the batch size or by the GPUs that it has tried"
+        in said
+    )
     assert said.endswith("So this job waits, although 3 GPUs are free.")
 
 
@@ -322,7 +328,9 @@ def test_a_request_is_compared_with_those_of_the_jobs_that_run_or_wait() -> None
 
 def test_a_job_whose_fewest_gpus_are_all_that_are_up_is_said_to_have_them() -> None:
     said = told(Optimus(), Cluster.uniform(1, 1), toy_job("a"), toy_job("b"))["a", 60.0]
-    assert "This job takes its fewest, 1 GPU, which is the only GPU that is up." in said
+    assert (
+        "number 1 of the 2 that run or wait now. It takes its fewest, 1 GPU, which is the only GPU that is up." in said
+    )
     assert "The last free one" not in said
 
 
@@ -371,3 +379,63 @@ def test_a_queue_with_enough_quota_is_not_said_to_stop_its_job() -> None:
     jobs = Job.rigid("a", 0.0, 3, 600.0, queue="x"), Job.rigid("b", 70.0, 3, 300.0, queue="y")
     said = told(Quotas({"x": 3}), OUTAGE, *jobs)["b", 120.0]
     assert said.endswith("So its queue may take enough, but too few GPUs are idle.")
+
+
+def test_of_equal_jobs_the_later_one_gets_the_next_gpu() -> None:
+    jobs = Job.rigid("a", 0.0, 4, 300.0), Job.rigid("b", 0.0, 4, 300.0)
+    said = told(Afs(), Cluster.uniform(1, 4), *jobs)["a", 60.0]
+    assert "the one that ends sooner (at equal times, the later in the list of jobs)" in said
+    assert said.endswith("The last 4 went to b, which would end in 0:05:00 with them.")
+
+
+def test_a_job_under_venn_is_told_which_job_ahead_has_how_much_left() -> None:
+    jobs = Job.rigid("a", 0.0, 1, 600.0), Job.rigid("b", 0.0, 1, 1000.0)
+    said = told(Venn(), Cluster.uniform(1, 1), *jobs)["b", 60.0]
+    assert "the fewest GPU-hours left to run first, this job with 0.278. Jobs with equal GPU-hours go by" in said
+    assert said.endswith("The nearest jobs ahead of it that get GPUs: a. a has 0.167 GPU-hours left to run.")
+
+
+def test_a_job_with_a_guarantee_is_told_who_has_the_node_that_is_large_enough() -> None:
+    """The GPUs of the small nodes have no job with a guarantee, but they are not enough."""
+    jobs = Job.rigid("first", 0.0, 4, 600.0), Job.rigid("second", 0.0, 3, 600.0)
+    said = told(AntMan(), Cluster((1, 4, 1)), *jobs, sharing=Leftovers())["second", 60.0]
+    assert "the only node with so many GPUs, no GPU is free for it. Jobs that hold or keep GPUs there: first." in said
+
+
+def test_a_job_without_a_guarantee_is_told_who_leaves_it_no_time() -> None:
+    jobs = (
+        Job.rigid("host", 0.0, 1, 600.0, stages=Stages(1.0, 0.0, 1.0, 0.0)),
+        Job.rigid("guest", 0.0, 2, 600.0, priority=-1.0, stages=Stages(1.0, 0.0, 1.0, 0.0)),
+    )
+    said = told(AntMan(), Cluster.uniform(1, 2), *jobs, sharing=Leftovers())["guest", 60.0]
+    assert "Of the 2 GPUs without such a job, only 1 can take it, so it waits. On the other 1, it would" in said
+    assert said.endswith("which leaves it no time to run: host.")
+
+
+def test_a_plan_of_shockwave_with_more_rounds_than_needed_says_how_many_are_needed() -> None:
+    job = Job.rigid("short", 0.0, 1, 290.0)
+    said = told(Shockwave(), Cluster.uniform(1, 1), job)["short", 60.0]
+    assert "another 0:04:50, or 5 rounds. The plan may give it more, because rounds beyond those" in said
+
+
+def test_a_pack_under_muri_says_what_sharing_gains_and_whose_turn_it_has() -> None:
+    """Both jobs need both GPUs. One loads data while the other computes."""
+    jobs = (
+        Job.rigid("first", 0.0, 2, 600.0, stages=Stages(1.0, 0.9, 0.1, 0.0)),
+        Job.rigid("second", 0.0, 2, 900.0, stages=Stages(1.0, 0.1, 0.9, 0.0)),
+    )
+    said = told(Muri(), Cluster.uniform(1, 2), *jobs)["second", 60.0]
+    assert "It is in a pack with first, whose turn is that of first, number 1. At this turn, 2 GPUs are left" in said
+    assert "one after the other 2 s. Their resources are busy for" in said
+    assert said.endswith("No job outside the pack has this size and known stages, among these first jobs.")
+
+
+@pytest.mark.parametrize(
+    ("knows_durations", "words"),
+    [(True, "first, the nearest job ahead of it that gets GPUs, has 0.333 GPU-hours left to run."),
+     (False, "first, the nearest job ahead of it that gets GPUs, has attained 0 GPU-hours.")],
+)  # fmt: skip
+def test_a_job_that_muri_leaves_waiting_is_told_the_value_of_the_job_ahead(knows_durations: bool, words: str) -> None:
+    jobs = Job.rigid("first", 0.0, 2, 600.0), Job.rigid("second", 0.0, 2, 900.0)
+    said = told(Muri(knows_durations=knows_durations), Cluster.uniform(1, 2), *jobs)["second", 60.0]
+    assert said.endswith(words)

@@ -45,7 +45,7 @@ from polluxsim.policies.contract.view import (
 from polluxsim.policies.elastic.first_nodes import FirstNodes
 from polluxsim.policies.elastic.reason_kinds import BEHIND_ONLY_JOB
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
+from polluxsim.policies.tools.gpu_counts import fewest_gpus, limit_numbers, most_gpus
 from polluxsim.policies.tools.pools import prepared_for_types
 
 DAY = 24  # periods of a forecast [h]
@@ -378,8 +378,7 @@ class FirstJobOnly(Policy):
         free = FreeGpus(view.gpus_per_node)
         gpus_up = free.total
         gpus = min(gpus_up, most_gpus(job))
-        can_run = gpus >= fewest_gpus(job)
-        placement = free.pack_job(job, gpus) if can_run else None
+        placement = free.pack_job(job, gpus) if gpus >= fewest_gpus(job) else None
         gpus_of_first = gpus if placement else 0
         numbers = {
             "gpus": float(gpus_of_first),
@@ -387,6 +386,7 @@ class FirstJobOnly(Policy):
             "gpus_free": float(gpus_up - gpus_of_first),
             "fewest_gpus": float(fewest_gpus(job)),
             "first_submitted": job.submit_time,
+            **limit_numbers(job),
         }
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -394,8 +394,7 @@ class FirstJobOnly(Policy):
             reasons: dict[JobId, Reason] = {}
             for name in asked:
                 if name != job.job_id:
-                    numbers_of_job = {**numbers, "submitted": submitted[name]}
-                    reasons[name] = Reason(BEHIND_ONLY_JOB, numbers_of_job, (job.job_id,))
+                    reasons[name] = Reason(BEHIND_ONLY_JOB, numbers | {"submitted": submitted[name]}, (job.job_id,))
             return reasons
 
         return Decision({job.job_id: placement or ()}, explain=explain)
@@ -489,12 +488,10 @@ class Autoscaler(Policy):
         explain = decision.explain
         if explain is None or decision.num_nodes is None:
             return decision
-        num_nodes = decision.num_nodes
+        nodes = {"num_nodes": float(decision.num_nodes)}
 
         def explain_with_nodes(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            reasons: dict[JobId, Reason] = {}
-            for name, reason in explain(asked).items():
-                reasons[name] = reason._replace(numbers={**reason.numbers, "num_nodes": float(num_nodes)})
-            return reasons
+            reasons = explain(asked)
+            return {name: reason._replace(numbers={**reason.numbers, **nodes}) for name, reason in reasons.items()}
 
         return replace(decision, explain=explain_with_nodes)

@@ -6,14 +6,15 @@ The sentences are templates. `polluxsim.policies.contract.reasons` explains how 
 from __future__ import annotations
 
 from polluxsim.policies.contract.reasons import JobSeen, Reason, ReasonKind, RoundSeen
-from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS
+from polluxsim.policies.tools.reason_kinds import ALL_TAKEN, ELASTIC_UNITS, MOST_ALLOWED
 
 PROPORTIONAL_SHARE = ReasonKind(
     "proportional-share",
     "The policy divides {num_gpus:GPU} in proportion to the requests, which come to {demand:GPU} "
     "[num_jobs=1?for the only job|for the {num_jobs:job}] that [num_jobs=1?runs or waits|run or wait]. The request of "
     "this job for {gpus_needed:GPU} comes to {fair_share:.2f}. Each turn goes to the job with the smallest part of its "
-    "request so far, of equal ones to the first submitted. In its turn, a job gets one GPU more, or at once all GPUs "
+    "request so far, of equal ones to the first submitted, then to the first in the list of jobs. In its turn, a job "
+    "gets one GPU more, or at once all GPUs "
     "without which it cannot run. This job gets [gpus=0?none|{gpus}][left_at_end?. At its next turn, "
     "it needed {next_gpus} more, and [left_at_end=0?none was|left_at_end=1?1 was|{left_at_end} were] left"
     "|, the most that it may have now].[has_1? Of the other jobs, these have most GPUs: {has_1:label} {has_1}"
@@ -25,7 +26,9 @@ GAIN_TOO_SMALL = ReasonKind(
     "gain-too-small",
     "[others?The policy gives each next GPU to the job that saves most time by it, of equal ones to the first "
     "submitted. [steps_left?According to its log, about {steps_left:.0f} steps of this job remain. ]"
-    "|The policy first gives jobs their fewest GPUs, in order of submission. This job takes its fewest, {gpus:GPU}, "
+    "|The policy first gives jobs their fewest GPUs, in order of submission, then of the list of jobs. This job is "
+    "number "
+    "{position} of the {num_jobs} that run or wait now. It takes its fewest, {gpus:GPU}, "
     "[other_holders=0?which [num_gpus=1?is the only GPU that is up|are all {num_gpus:GPU} that are up]"
     "|and with those of {other_holders:other job} this takes all {num_gpus:GPU} that are up]. So none is left to give "
     "by the time that it saves. ]"
@@ -40,8 +43,8 @@ GAIN_TOO_SMALL = ReasonKind(
 )
 WON_AGAINST = ReasonKind(
     "won-against",
-    "Of two jobs, the policy gives the next GPU to the one that ends sooner, unless the other would save a larger "
-    "share of its time by it than the first would gain in speed. "
+    "Of two jobs, the policy gives the next GPU to the one that ends sooner (at equal times, the later in the list of "
+    "jobs), unless the other would save a larger share of its time by it than the first would gain in speed. "
     "[gpus=0?This job has won no GPU. On the fewest that it can use, {next_gpus}, it would end in "
     "{remaining_time:clock}|This job has won {gpus:GPU}, and would end in {remaining_time:clock}]"
     "[next_gpus?[gpus=0?|next_time>=remaining_time?; with {next_gpus} more, it would end no sooner"
@@ -115,7 +118,7 @@ BEHIND_ONLY_JOB = ReasonKind(
     "[num_nodes?For {first}, the policy requests {num_nodes:node}. ]"
     "[gpus=0?{first} needs at least {fewest_gpus:GPU}, and cannot start on the {gpus_up:GPU} that [gpus_up=1?is|are] up"
     "|{first} runs on {gpus:GPU}, [gpus=gpus_up?[gpus_up=1?the only one that is|all that are] up"
-    "|the most that its user, its batch size and its agent allow now]]. "
+    f"|{MOST_ALLOWED}]]. "
     "So this job waits[gpus_free>0?, although {gpus_free:GPU} [gpus_free=1?is|are] free].",
     {
         **dict.fromkeys(("gpus", "gpus_up", "gpus_free", "fewest_gpus"), "GPUs"),

@@ -37,6 +37,7 @@ from polluxsim.policies.tools.gpu_counts import (
     deal,
     decision_by,
     fewest_gpus,
+    limit_numbers,
     most_gpus,
     placements,
     reasons_of,
@@ -187,7 +188,7 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
     if gpus > fewest_gpus(candidate.job):
         numbers["last_gain"] = candidate.gain(gpus - 1)
     if gpus >= candidate.limit:
-        return Reason(AT_LIMIT, numbers)
+        return Reason(AT_LIMIT, numbers | limit_numbers(candidate.job))
     if next_gain <= 0:
         remaining = cast("Remaining", candidate)
         numbers["remaining_time"] = remaining.steps * remaining.step_time(gpus)
@@ -196,6 +197,9 @@ def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
     numbers["num_gpus"] = sum(dealt.counts.values())
     if dealt.winner is None:
         numbers["other_holders"] = len(dealt.candidates) - 1
+        # The counts are in order of submission, and have the jobs that wait too.
+        numbers["position"] = list(dealt.counts).index(candidate.job.job_id) + 1
+        numbers["num_jobs"] = len(dealt.counts)
         return Reason(GAIN_TOO_SMALL, numbers)
     numbers |= {"winning_gain": dealt.winning_gain, "won_last": float(dealt.winner == candidate.job.job_id)}
     return Reason(GAIN_TOO_SMALL, numbers, (dealt.winner,))

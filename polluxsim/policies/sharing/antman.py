@@ -50,6 +50,8 @@ def lacks_kept_gpus(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
 
 _UNITS = {
     **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "most_on_node", "gpus_usable"), "GPUs"),
+    **dict.fromkeys(("gpus_closed", "gpus_unknown", "closed_by_guests"), "GPUs"),
+    "large_nodes": "nodes",
     "submitted": "s",
 }
 
@@ -78,7 +80,11 @@ KEEPS_GPUS = ReasonKind(
     "keeps-gpus",
     f"{_GUARANTEE}. It needs {{gpus_needed:GPU}} [whole_nodes=1?of whole nodes|on one node] that no other job with a "
     "guarantee holds. [whole_nodes=1?[gpus_left=0?No whole node is|Whole nodes with {gpus_left:GPU} are] free for it"
-    "|most_on_node=0?No GPU is free for it|The best node has {most_on_node} free for it]. So the job waits, and the "
+    "|On the [large_nodes=1?only node|{large_nodes:node}] with so many GPUs, [most_on_node=0?no GPU is free for it"
+    "|[large_nodes=1?|at most ]{most_on_node} [most_on_node=1?is|are] free for it]]"
+    "[others?. Jobs that hold or keep GPUs [whole_nodes=1?of the other nodes|there]: {others}]"
+    "[closed_by_guests>0?. On {closed_by_guests:GPU}[whole_nodes=1?| there], a job without a guarantee would get no "
+    "time to run beside this job, or the stages of one of the two are unknown]. So the job waits, and the "
     "policy keeps [gpus=0?no GPU|{gpus:GPU}] for it in the meantime.",
     _UNITS,
     "A job with a guarantee waits, and keeps GPUs.",
@@ -86,9 +92,14 @@ KEEPS_GPUS = ReasonKind(
 )
 NO_ROOM_BESIDE = ReasonKind(
     "no-room-beside",
-    f"{_NO_GUARANTEE}, and each GPU takes at most one job without a guarantee. It needs {{gpus_needed:GPU}}, and "
-    "[gpus_left=0?every GPU already has such a job|only {gpus_left:GPU} [gpus_left=1?has|have] no such job yet]"
-    "[gpus_left>=gpus_needed?. The jobs with a guarantee leave time to run on only {gpus_usable} of these].",
+    f"{_NO_GUARANTEE}, and each GPU takes at most one job without a guarantee. It needs {{gpus_needed:GPU}}"
+    "[gpus_left<gpus_needed?, and [gpus_left=0?every GPU already has such a job"
+    "|only {gpus_left:GPU} [gpus_left=1?has|have] no such job yet], so it waits[others?. The jobs without a guarantee "
+    "that have GPUs: {others}]"
+    "|. Of the {gpus_left:GPU} without such a job, only {gpus_usable} can take it, so it waits. On the other "
+    "{gpus_closed}, it would run beside a job with a guarantee, [gpus_unknown=0?which leaves it no time to run"
+    "|gpus_unknown=gpus_closed?which needs the stages of both jobs, and some are unknown"
+    "|which leaves it no time to run, or the stages of one of the two are unknown]: {others}].",
     _UNITS,
     "A job without a guarantee waits.",
     excuses_waiting=lacks_kept_gpus,
@@ -203,22 +214,63 @@ class AntMan(Policy):
         needed = {"gpus_needed": float(job.num_replicas), "priority": job.priority}
         if is_guest:
             without_guest = [gpu for gpu in gpus if gpu not in self._guests]
-            num_usable = len(self._beside_hosts(without_guest, job))
-            left = {"gpus_left": float(len(without_guest)), "gpus_usable": float(num_usable)}
-            return Reason(NO_ROOM_BESIDE, {**needed, **left})
+            usable = set(self._beside_hosts(without_guest, job))
+            closed = [self._hosts[gpu] for gpu in without_guest if gpu not in usable]
+            num_unknown = sum(job.stages is None or host.stages is None for host in closed)
+            left = {
+                "gpus_left": float(len(without_guest)),
+                "gpus_usable": float(len(usable)),
+                "gpus_closed": float(len(closed)),
+                "gpus_unknown": float(num_unknown),
+            }
+            has_too_few = len(without_guest) < job.num_replicas
+            in_the_way = list(self._guests.values()) if has_too_few else closed
+            names = dict.fromkeys(other.job_id for other in in_the_way)
+            return Reason(NO_ROOM_BESIDE, {**needed, **left}, tuple(names))
+        return self._reason_of_waiting_host(view, job, gpus, needed)
+
+    def _reason_of_waiting_host(
+        self, view: ClusterView, job: JobView, gpus: Sequence[Gpu], needed: Mapping[str, float]
+    ) -> Reason:
+        """Return the reason of a waiting job with a guarantee, with the jobs that hold GPUs of the nodes it could use.
+
+        `needed` are the numbers of the job itself.
+        """
+        own_gpus = self._gpus.get(job.job_id, ())
         needs_whole_nodes = job.num_replicas > view.node_size
-        open_on_node: list[int] = []
-        for node, open_gpus in self._open(gpus, job, own_gpus).items():
-            is_whole = len(open_gpus) == view.gpus_per_node[node]
-            if is_whole or not needs_whole_nodes:
-                open_on_node.append(len(open_gpus))
+        # The same nodes as in `_kept`: whole nodes are made of all nodes, and one node must be large enough.
+        fewest_on_node = 1 if needs_whole_nodes else job.num_replicas
+        large_nodes = {node for node, count in enumerate(view.gpus_per_node) if count >= fewest_on_node}
+        open_on_node = self._open(gpus, job, own_gpus)
+        most_on_node = 0
+        gpus_of_whole_nodes = 0
+        for node in large_nodes:
+            num_open = len(open_on_node.get(node, ()))
+            most_on_node = max(most_on_node, num_open)
+            if num_open == view.gpus_per_node[node]:
+                gpus_of_whole_nodes += num_open
+        in_the_way: list[JobId] = []
+        for job_id, gpus_of_job in self._others.items():
+            if any(node in large_nodes for node, _ in gpus_of_job):
+                in_the_way.append(job_id)
+        closed_by_guests = 0
+        for gpu in gpus:
+            host = self._hosts.get(gpu)
+            if gpu[0] not in large_nodes or gpu in own_gpus:
+                continue
+            if host is not None:
+                in_the_way.append(host.job_id)
+            elif gpu not in open_on_node.get(gpu[0], ()):
+                closed_by_guests += 1
         room = {
             "gpus": float(len(own_gpus)),
             "whole_nodes": float(needs_whole_nodes),
-            "gpus_left": float(sum(open_on_node)),
-            "most_on_node": float(max(open_on_node, default=0)),
+            "large_nodes": float(len(large_nodes)),
+            "gpus_left": float(gpus_of_whole_nodes),
+            "most_on_node": float(most_on_node),
+            "closed_by_guests": float(closed_by_guests),
         }
-        return Reason(KEEPS_GPUS, {**needed, **room})
+        return Reason(KEEPS_GPUS, {**needed, **room}, tuple(dict.fromkeys(in_the_way)))
 
     def _release(self, job_id: JobId) -> None:
         """Take all GPUs from a job."""

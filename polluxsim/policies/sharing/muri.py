@@ -52,7 +52,15 @@ TOLERANCE = 1e-6
 _UNITS = {
     **ORDER_UNITS,
     **dict.fromkeys(("gpus", "gpus_needed", "gpus_left", "gpus_up", "left_type", "other_left"), "GPUs"),
+    **dict.fromkeys(("pack_step", "turn_step", "apart"), "s"),
+    "ahead_service": "GPU s",
 }
+
+_AHEAD = (
+    "[ahead_service? {ahead_service:label}, the nearest job ahead of it that gets GPUs, has [remaining_service?"
+    "{ahead_service:hours} GPU-hours left to run|attained {ahead_service:hours} GPU-hours].]"
+)
+"""Sentence on the value of the nearest job ahead."""
 
 _NONE_UP = "No node[left_type? of any type that it can use] is available now, so it waits."
 """Sentence on a job while all nodes that it can use are down."""
@@ -60,8 +68,13 @@ _NONE_UP = "No node[left_type? of any type that it can use] is available now, so
 # `tools.reason_kinds` explains the brackets and braces, and has the parts in capitals.
 IN_PACK = ReasonKind(
     "in-pack",
-    f"{PLACE} When its turn comes, {LEFT}, and it gets {{gpus:GPU}}[, which it shares with {{others}}, because "
-    "together these jobs use the resources of their nodes most fully].",
+    f"{PLACE} [pack_number?It is in a pack with {{others}}, whose turn is that of {{pack_number:label}}, number "
+    f"{{pack_number}}. At this turn, {LEFT}, and the pack gets {{gpus:GPU}}, which its jobs share. A step of each "
+    "together takes {pack_step:.3g} s, and one after the other {turn_step:.3g} s. Their resources are busy for "
+    "{fullness:%} of four times the first of these times. The policy merges only jobs of equal size with known "
+    "stages, until the first jobs that fill the cluster fit, with the largest sum of this share over the pairs that "
+    "it merges[equal_jobs=partners?. No job outside the pack has this size and known stages, among these first jobs]"
+    f"|When its turn comes, {LEFT}, and it gets {{gpus:GPU}}].",
     _UNITS,
     "A job runs, alone or in a pack with other jobs.",
 )
@@ -79,8 +92,8 @@ PACK_WAITS = ReasonKind(
     "first jobs that fill the cluster"
     "|equal_jobs? The policy merges jobs that need equally many GPUs, those first that together use their nodes most "
     "fully, and none of the {equal_jobs:other job} that need {gpus_needed} is left for it]"
-    "[others?|stages_known?.]]",
-    {**_UNITS, **dict.fromkeys(("pack_step", "apart"), "s")},
+    f"[others?|stages_known?.]{_AHEAD}]",
+    _UNITS,
     "A pack does not fit on the GPUs that are left.",
 )
 BEYOND_PACKS = ReasonKind(
@@ -90,7 +103,7 @@ BEYOND_PACKS = ReasonKind(
     "share GPUs, but a job whose stages are unknown[stages_known=0?, like this one,] shares with none. "
     "Before the turn of this job, [gpus_left=0?no GPU is|{gpus_left:GPU} [gpus_left=1?is|are]] left in the count"
     "[left_type? of [gpus_left=0?any type that has enough GPUs for it|type {left_type:label}]], and this job needs "
-    "{gpus_needed:GPU}, so it waits.]",
+    f"{{gpus_needed:GPU}}, so it waits.{_AHEAD}]",
     _UNITS,
     "A job comes after those that would fill the cluster in packs of four.",
     excuses_waiting=another_does_not_fit,
@@ -120,8 +133,12 @@ class Pack:
         """Return whether the jobs of the pack would complete sooner one after the other."""
         if len(self.jobs) == 1:
             return False
-        time_in_turn = sum(stages.step for stages in self.kind)
-        return interleaved(self.kind) > time_in_turn
+        return interleaved(self.kind) > self.time_in_turn
+
+    @property
+    def time_in_turn(self) -> float:
+        """Return the time of a step of each job, one after the other [s]."""
+        return sum(stages.step for stages in self.kind)
 
     def merged_with(self, other: Pack) -> Pack:
         """Return the pack of the jobs of both packs."""
@@ -194,6 +211,7 @@ class Muri(AtEvents):
                 gpus_left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
         shared = place_packs(view, {pack.jobs: pack.gpu_type for pack in chosen})
+        services = {job.job_id: service(job) for job in order}
         name_of_service = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -202,32 +220,45 @@ class Muri(AtEvents):
                 pack_of |= dict.fromkeys((job.job_id for job in pack.jobs), pack)
             asked = set(jobs)
             reasons: dict[JobId, Reason] = {}
+            ahead: dict[str, float] = {}
             for position, job in enumerate(order, start=1):
                 job_id = job.job_id
-                if job_id not in asked:
-                    continue
-                gpu_type, gpus_left_at_turn = left_at_turn[job_id]
-                numbers = {
-                    "position": float(position),
-                    name_of_service: service(job),
-                    "submission_next": 1.0,
-                    "stages_known": float(job.stages is not None),
-                    "gpus_needed": job.num_replicas,
-                    "gpus_left": gpus_left_at_turn,
-                }
-                numbers |= _numbers_of_sharing(job, fell_apart.get(job_id), candidates)
-                if not any(num_gpus[name] for name in job.speeds):
-                    numbers["gpus_up"] = 0.0
-                if len(num_gpus) > 1:
-                    numbers[f"left_type {gpu_type}"] = gpus_left_at_turn
-                other_types = left_of_others.get(job_id)
-                if other_types:
-                    other_type = max(other_types, key=other_types.__getitem__)
-                    numbers[f"other_left {other_type}"] = other_types[other_type]
-                reasons[job_id] = _reason(job_id, numbers, pack_of.get(job_id), has_gpus=job_id in shared)
+                if job_id in asked:
+                    numbers = {"position": float(position), name_of_service: services[job_id], "submission_next": 1.0}
+                    numbers |= _numbers_of_turn(job, num_gpus, left_at_turn[job_id], left_of_others.get(job_id, {}))
+                    numbers |= _numbers_of_sharing(job, fell_apart.get(job_id), candidates)
+                    if job_id not in shared:
+                        numbers |= ahead
+                    reasons[job_id] = _reason(job_id, numbers, pack_of.get(job_id), has_gpus=job_id in shared)
+                if job_id in shared:
+                    ahead = {f"ahead_service {job_id}": services[job_id]}
             return {job_id: reasons[job_id] for job_id in jobs}
 
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
+
+
+def _numbers_of_turn(
+    job: JobView, num_gpus: Mapping[str, int], left_at_turn: tuple[str, int], other_types: Mapping[str, int]
+) -> dict[str, float]:
+    """Return what is left at the turn of a job, as numbers of a reason.
+
+    `num_gpus` are the GPUs of each type, `left_at_turn` the type of the turn and its GPUs that are left, and
+    `other_types` the GPUs left of the other types that the job can use.
+    """
+    gpu_type, gpus_left = left_at_turn
+    numbers: dict[str, float] = {
+        "stages_known": float(job.stages is not None),
+        "gpus_needed": job.num_replicas,
+        "gpus_left": gpus_left,
+    }
+    if not any(num_gpus[name] for name in job.speeds):
+        numbers["gpus_up"] = 0.0
+    if len(num_gpus) > 1:
+        numbers[f"left_type {gpu_type}"] = gpus_left
+    if other_types:
+        other_type = max(other_types, key=other_types.__getitem__)
+        numbers[f"other_left {other_type}"] = other_types[other_type]
+    return numbers
 
 
 def _numbers_of_sharing(
@@ -240,8 +271,7 @@ def _numbers_of_sharing(
     """
     if fell_apart is not None:
         partners = [partner.job_id for partner in fell_apart.jobs if partner.job_id != job.job_id]
-        time_in_turn = sum(stages.step for stages in fell_apart.kind)
-        return {"pack_step": interleaved(fell_apart.kind), f"apart {listed(partners)}": time_in_turn}
+        return {"pack_step": interleaved(fell_apart.kind), f"apart {listed(partners)}": fell_apart.time_in_turn}
     equal_jobs = 0
     for packs in candidates.values():
         names = [pack.jobs[0].job_id for pack in packs if pack.gpus == job.num_replicas and pack.kind]
@@ -256,7 +286,17 @@ def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_g
         return Reason(BEYOND_PACKS, order)
     partners = tuple(job.job_id for job in pack.jobs if job.job_id != name)
     if has_gpus:
-        return Reason(IN_PACK, {**order, "gpus": float(pack.gpus)}, partners)
+        numbers = {**order, "gpus": float(pack.gpus)}
+        if partners:
+            numbers |= {
+                # A pack has the rank of its first job.
+                f"pack_number {pack.jobs[0].job_id}": float(pack.rank + 1),
+                "partners": float(len(partners)),
+                "pack_step": interleaved(pack.kind),
+                "turn_step": pack.time_in_turn,
+                "fullness": weight(pack.kind),
+            }
+        return Reason(IN_PACK, numbers, partners)
     return Reason(PACK_WAITS, order, partners)
 
 

@@ -10,7 +10,9 @@ from polluxsim.policies.contract.view import ReasonKind
 
 # The expected time of a job and its rank among the planned jobs.
 _DUE = (
-    "It is expected to train for another {remaining_time:clock}[weight>1?. By its last plan, it ends at {lateness:.5g} "
+    "It is expected to train for another {remaining_time:clock}[rounds>rounds_needed?, or {rounds_needed:round}. The "
+    "plan may give it more, because rounds beyond those that it needs count neither for nor against a "
+    "plan][weight>1?. By its last plan, it ends at {lateness:.5g} "
     "times its fair time, so its utility counts [weight>=1000?{weight:.0f}|{weight:.3g}] times "
     "([weight>=1000000?the most possible|{lateness:.5g} to the power {power}])]. In this round, "
     "[needs_all=1?the job comes early, because its plan takes all {rounds_left:round} left of the window"

@@ -271,6 +271,76 @@ class MarketTurn(NamedTuple):
     runs: bool  # whether the job gets GPUs
 
 
+@dataclass(frozen=True)
+class MarketRound:
+    """A round of a plan, as the reasons of its jobs state it."""
+
+    view: ClusterView
+    prospects: Mapping[JobId, Prospect]
+    order: Sequence[JobView]
+    turns: Mapping[JobId, MarketTurn]
+    # Rounds of each job that are left in the plan before this round, its weight, and its unfairness with the power.
+    planned: Mapping[JobId, int]
+    weights: Mapping[JobId, float]
+    lateness: Mapping[JobId, tuple[float, float]]
+    rounds_left: int  # rounds of the window before this round
+
+    def explain(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+        """Return the reasons of some jobs."""
+        wanted = set(asked)
+        reasons: dict[JobId, Reason] = {}
+        ahead: JobView | None = None
+        for job in self.order:
+            if job.job_id in wanted:
+                reasons[job.job_id] = self._reason(job, ahead)
+            if self.turns[job.job_id].runs:
+                ahead = job
+        return reasons
+
+    def _rank(self, job: JobView) -> float:
+        """Return the weight of a job over its planned GPU rounds."""
+        return self.weights[job.job_id] / (max(self.planned[job.job_id], 1) * job.num_replicas)
+
+    def _reason(self, job: JobView, ahead: JobView | None) -> Reason:
+        """Return the planned rounds of a job. `ahead` is the nearest job ahead that gets GPUs in this round."""
+        name = job.job_id
+        gpu_type, gpus_left, runs = self.turns[name]
+        rounds = self.planned[name]
+        if not runs:
+            kind = MARKET_LATER
+        elif rounds:
+            kind = MARKET_PLANNED
+        else:
+            kind = MARKET_SPARE
+        expected_unfairness, power = self.lateness[name]
+        remaining_time = self.prospects[name].remaining_time
+        numbers = {
+            "rounds": rounds,
+            "remaining_time": remaining_time,
+            "rounds_needed": ceil(remaining_time / _round_length(self.view) - ROUNDING_OF_ROUNDS),
+            "weight": self.weights[name],
+            "lateness": expected_unfairness,
+            "power": power,
+            "rank": self._rank(job),
+            "needs_all": float(rounds >= self.rounds_left),
+            "rounds_left": self.rounds_left,
+            "gpus_needed": job.num_replicas,
+            "gpus_left": gpus_left,
+        }
+        if len(self.view.types) > 1:
+            numbers[f"left_type {gpu_type}"] = gpus_left
+        if runs or ahead is None:
+            return Reason(kind, numbers)
+        numbers["ahead_rank"] = self._rank(ahead)
+        numbers["ahead_needs_all"] = float(self.planned[ahead.job_id] >= self.rounds_left)
+        return Reason(kind, numbers, (ahead.job_id,))
+
+
+def _round_length(view: ClusterView) -> float:
+    """Return the length of a round [s]. A policy that is asked at events only has none, so a minute stands for it."""
+    return view.round_interval or 60.0
+
+
 @takes_settings("policy")
 @dataclass
 class Shockwave(Policy):
@@ -330,60 +400,13 @@ class Shockwave(Policy):
         order = [*planned, *spare]
         turns = _turns(view, order)
         running = {name: turn.gpu_type for name, turn in turns.items() if turn.runs}
-        # These are replaced, not changed, by later rounds, so the reasons can be asked for later.
-        rounds = self._planned
-        weights = self._weights
-        lateness = self._lateness
-        rounds_left = self._rounds_left
-
-        def rank(name: JobId) -> float:
-            """Return the weight of a job over its planned GPU rounds."""
-            return weights[name] / (max(rounds[name], 1) * jobs[name].num_replicas)
-
-        def reason(name: JobId, ahead: JobId | None) -> Reason:
-            """Return the planned rounds of a job. `ahead` is the nearest job ahead that gets GPUs in this round."""
-            gpu_type, gpus_left, runs = turns[name]
-            if not runs:
-                kind = MARKET_LATER
-            elif rounds[name]:
-                kind = MARKET_PLANNED
-            else:
-                kind = MARKET_SPARE
-            expected_unfairness, power = lateness[name]
-            numbers = {
-                "rounds": rounds[name],
-                "remaining_time": prospects[name].remaining_time,
-                "weight": weights[name],
-                "lateness": expected_unfairness,
-                "power": power,
-                "rank": rank(name),
-                "needs_all": float(rounds[name] >= rounds_left),
-                "rounds_left": rounds_left,
-                "gpus_needed": jobs[name].num_replicas,
-                "gpus_left": gpus_left,
-            }
-            if len(view.types) > 1:
-                numbers[f"left_type {gpu_type}"] = gpus_left
-            if runs or ahead is None:
-                return Reason(kind, numbers)
-            numbers["ahead_rank"] = rank(ahead)
-            numbers["ahead_needs_all"] = float(rounds[ahead] >= rounds_left)
-            return Reason(kind, numbers, (ahead,))
-
-        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            wanted = set(asked)
-            reasons: dict[JobId, Reason] = {}
-            ahead: JobId | None = None
-            for job in order:
-                if job.job_id in wanted:
-                    reasons[job.job_id] = reason(job.job_id, ahead)
-                if turns[job.job_id].runs:
-                    ahead = job.job_id
-            return reasons
-
+        # The mappings are replaced, not changed, by later rounds, so the reasons can be asked for later.
+        of_round = MarketRound(
+            view, prospects, order, turns, self._planned, self._weights, self._lateness, self._rounds_left
+        )
         self._rounds_left -= 1
-        self._planned = {name: max(count - (name in running), 0) for name, count in rounds.items()}
-        return Decision(place_gangs(view, running, jobs), explain=explain)
+        self._planned = {name: max(count - (name in running), 0) for name, count in self._planned.items()}
+        return Decision(place_gangs(view, running, jobs), explain=of_round.explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
         """Estimate the time from submission to completion of each job on an equal share of the GPUs.
@@ -403,9 +426,7 @@ class Shockwave(Policy):
         """Plan the next window: fairly if possible, otherwise with weights by lateness."""
         jobs = list(prospects.values())
         share = min(1.0, view.num_gpus / len(prospects))
-        # Without rounds, a policy is asked at events only. A minute then stands for the length of a round.
-        round_length = view.round_interval or 60.0
-        window = Window(self.window, round_length, view.num_gpus, self.weight_of_longest)
+        window = Window(self.window, _round_length(view), view.num_gpus, self.weight_of_longest)
         end_of_window = view.time + window.rounds * window.length
         spare = []
         expected_unfairness = []

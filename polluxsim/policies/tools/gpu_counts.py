@@ -133,6 +133,15 @@ def most_gpus(job: JobView) -> int:
     return max(job.max_replicas, fewest_gpus(job))
 
 
+def limit_numbers(job: JobView) -> dict[str, float]:
+    """Return which limit `most_gpus` is, as numbers of a reason."""
+    return {
+        "exceeds_agent": float(fewest_gpus(job) > job.max_replicas),
+        # Without a limit of the user, the limit of the job is that of its agent.
+        "user_limits": float(job.may_grow),
+    }
+
+
 def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
     """Return the numbers of GPUs that a job can be given, in ascending order. A gang has one."""
     gang = job.gang_size

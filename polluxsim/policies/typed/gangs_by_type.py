@@ -42,6 +42,7 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
+from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.reason_kinds import GANG_DOES_NOT_FIT, GANG_FITS
 from polluxsim.policies.typed.linear_programmes import Array, TypedDemand
 from polluxsim.policies.typed.reason_kinds import NOT_WORTH_ITS_PRICE, PASSED_OVER, WORTH_ITS_PRICE
@@ -328,7 +329,9 @@ class Outcome(NamedTuple):
     """The result of a job's turn."""
 
     gpu_type: int | None  # index of the type, None for none
-    numbers: Mapping[str, float]  # the numbers of the reason
+    numbers: dict[str, float]  # the numbers of the reason
+    # The nearest jobs that took GPUs of its types before a job that gets none, the nearest first.
+    nearest: tuple[JobId, ...] = ()
 
 
 class FailedTurn(NamedTuple):
@@ -387,6 +390,7 @@ def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[
         groups[usable_types].append(job)
     free = demand.gpus.copy()
     without_gpus: list[FailedTurn] = []
+    served: list[tuple[int, int]] = []  # each job that took GPUs, and the index of their type
     group_sizes = {group: len(jobs) for group, jobs in groups.items()}
     for group, own_types in owned_types(group_sizes, demand.gpus.tolist()).items():
         for position, job in enumerate(groups[group], start=1):
@@ -404,11 +408,21 @@ def outcomes(demand: TypedDemand, held: Sequence[int | None]) -> Iterator[tuple[
             if outcome.gpu_type is None:
                 without_gpus.append(FailedTurn(job, group, numbers))
             else:
+                served.append((job, outcome.gpu_type))
                 yield job, outcome
     # The second turns are in one queue of all groups. Groups no longer protect their types.
     without_gpus.sort(key=lambda turn: order[turn.job])
     for job, group, numbers in without_gpus:
-        yield job, _take_type(demand, job, held[job], group, free, numbers)
+        outcome = _take_type(demand, job, held[job], group, free, numbers)
+        if outcome.gpu_type is not None:
+            served.append((job, outcome.gpu_type))
+            yield job, outcome
+            continue
+        ahead = [other for other, gpu_type in served if gpu_type in group][-NEAREST:]
+        # The jobs of another group come before or after this one by more than their GPU time.
+        if ahead and ahead[-1] in groups[group]:
+            outcome.numbers["ahead_remaining_service"] = float(service[ahead[-1]])
+        yield job, outcome._replace(nearest=tuple(demand.jobs[other] for other in reversed(ahead)))
 
 
 def _take_type(
@@ -453,6 +467,6 @@ class Venn(Policy):
 
         def reason(job: JobId) -> Reason:
             kind = GANG_DOES_NOT_FIT if types[job] is None else GANG_FITS
-            return Reason(kind, outcome_of[job].numbers)
+            return Reason(kind, outcome_of[job].numbers, outcome_of[job].nearest)
 
         return typed_decision(view, demand, types, reason)

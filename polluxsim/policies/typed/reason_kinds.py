@@ -15,7 +15,10 @@ def is_priced_out(job: JobSeen, reason: Reason, seen: RoundSeen) -> bool:
     return any(gpus > 0 for name, gpus in seen.held.items() if name != job.job_id)
 
 
-_WORTH = "The utility of the job is {worth:.3g} times the price of its {gpus_needed:GPU}"
+_WORTH = (
+    "A GPU has a higher price, the more GPUs of its type are taken. The utility of the job is {worth:.3g} times the "
+    "price of its {gpus_needed:GPU}"
+)
 
 WORTH_ITS_PRICE = ReasonKind(
     "worth-its-price",
