@@ -247,7 +247,7 @@ def add_twin_whatif(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim twin whatif --nodes +1 --policy 'slurm(bf_interval=60)' --state state"
     add_option(parser, "drain")
-    add_option(parser, "nodes", note="of a running cluster: additional nodes, like +4")
+    add_option(parser, "nodes", note="(here only additional nodes, like +4)")
     _add_question(parser)
     parser.set_defaults(action=_whatif)
 

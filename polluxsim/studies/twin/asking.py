@@ -192,7 +192,10 @@ def _arrivals(past: JobHistory, state: SlurmState, arrivals: str, *, has_log: bo
         return no_arrivals, "later jobs: none"
     if arrivals == RECENT:
         if not has_log:
-            return no_arrivals, "later jobs: none, because no log of earlier jobs is given (--history)"
+            return (
+                no_arrivals,
+                "later jobs: none, because a state does not tell how many jobs arrive; --history FILE tells it",
+            )
         recent = number_of(len(past.recent), "job")
         return recent_arrivals(past), f"later jobs: {recent} of the last {length(past.span)} drawn again, for as long"
     # A cluster whose nodes state no GPUs still has nodes for jobs.
