@@ -59,13 +59,13 @@ def test_options_that_the_policy_does_not_have_are_listed(tmp_path: Path) -> Non
         "Cluster - 'site':GrpTRES=gres/gpu=9",
         "Parent - 'root'",
         "User - 'root':DefaultAccount='root'",
-        "Account - 'lab':Fairshare=parent:GrpTRES=gres/gpu:h100=8,cpu=-1,gres/gpu=2G:MaxJobs=0:QOS='a:b'",
+        "Account - 'lab':Fairshare=parent:GrpTRES=gres/gpu:h100=8,cpu=-1,gres/gpu=2G,node=4:MaxJobs=0:QOS='a:b'",
         "Account - 'lab':MaxJobs=3",
         "Parent - 'lab'",
         "User - 'ada':Fairshare=5:MaxTRESPU=gres/gpu=2",
         "User - 'ada':Partition='gpu':Fairshare=6",
     )
-    assert dump.accounts == {"lab": {"users": {"ada": 5}}}
+    assert dump.accounts == {"lab": {"GrpTRES": {"node": 4}, "users": {"ada": 5}}}
     assert unused_of(dump) == [
         (1, "Cluster - 'site':GrpTRES=gres/gpu=9"),
         (3, "User - 'root':DefaultAccount='root'"),
