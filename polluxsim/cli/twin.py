@@ -34,10 +34,13 @@ MOST_LISTED = 60  # lines that are not used and that are printed
 
 def add_twin_config(parser: ArgumentParser) -> None:
     parser.description = (
-        "Read the configuration of a Slurm installation, and write its nodes and the parameters of its schedulers as "
-        "configurations of a simulation. The command lists the lines that it does not use."
+        "Read the configuration of a Slurm installation, and write its nodes, the parameters of its schedulers, and "
+        "its accounts as configurations of a simulation. The command lists the lines that it does not use."
     )
-    parser.epilog = "Example: polluxsim twin config slurm.conf -o conf"
+    parser.epilog = (
+        "Example: polluxsim twin config slurm.conf -o conf\n"
+        "Example: polluxsim twin config slurm.conf --accounts dump.txt -o conf"
+    )
     parser.add_argument("source", type=path, metavar="SLURM.CONF", help="configuration of Slurm")
     add_option(parser, "gres")
     add_option(parser, "accounts")
@@ -51,8 +54,12 @@ def _config(options: Namespace) -> None:
 
     written = write_configuration(options.source, options.output, options.gres, options.accounts)
     print(f"wrote {written.cluster}: {written.num_nodes} nodes with {written.num_gpus} GPUs")
-    stated = ", ".join(f"{name}={value}" for name, value in written.parameters.items())
-    print(f"wrote {written.policy}: {stated or 'defaults of Slurm'}")
+    stated = [f"{name}={value}" for name, value in written.parameters.items() if name != "accounts"]
+    if written.num_accounts:
+        stated.append(f"{written.num_accounts} accounts with {written.num_users} users")
+    print(f"wrote {written.policy}: {', '.join(stated) or 'defaults of Slurm'}")
+    if written.slurm_ignores_limits:
+        print("Slurm ignores limits of accounts without AccountingStorageEnforce=limits, but the policy keeps them")
     if written.unused:
         print(f"not used: {len(written.unused)} lines")
     for line in written.unused[:MOST_LISTED]:

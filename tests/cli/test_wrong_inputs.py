@@ -192,7 +192,7 @@ WRONG_LINES: dict[str, list[str]] = {
     "twin config": ["nowhere.conf -o conf", "file.txt -o conf", "slurm.conf", "", "slurm.conf -o conf --gres nowhere",
         "slurm.conf -o conf --accounts nowhere", "slurm.conf -o file.txt/conf", "slurm.conf nodes.txt -o conf",
         "slurm.conf -o conf --state state", "slurm.conf -o conf --json", "slurm.conf -o conf --grs x",
-        "slurm.conf -o conf --policy slurm"],
+        "slurm.conf -o conf --policy slurm", "slurm.conf -o conf --accounts file.txt"],
     "twin collect": [
         "--state state", "out", "--print=3", "--json", "--csv", "--forks 3", "--history sacct.txt", "--policy slurm",
         "policy=fifo", "--nodes +1", "--prnt", "--gpus 2", "--time 2h", "-x", "--drain n1",

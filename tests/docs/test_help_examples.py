@@ -93,6 +93,7 @@ class Folder:
             "squeue.txt": lambda: self._write("squeue.txt", QUEUE),
             "run.csv": lambda: self._write("run.csv", RECORD),
             "slurm.conf": lambda: self._write("slurm.conf", CONF),
+            "dump.txt": lambda: self._write("dump.txt", "Account - 'lab':MaxJobs=4\n"),
             "state": self._state,
             "live.jsonl.gz": self._snapshots,
             "mine.py": lambda: self._write("mine.py", POLICY),

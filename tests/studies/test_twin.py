@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from mutants import broken_text
 
@@ -452,6 +453,26 @@ PartitionName=long Nodes=ALL Default=YES
 PartitionName=short Nodes=a[1-2] PriorityTier=9
 """
 
+CONF_OF_ACCOUNTS = """ClusterName=site
+AccountingStorageEnforce=associations
+PriorityType=priority/multifactor
+PriorityWeightFairshare=1000
+PriorityDecayHalfLife=0
+NodeName=n[1-2] CPUs=64 Gres=gpu:4
+"""
+
+DUMP = """# To edit this file start with a cluster line
+Cluster - 'site':Fairshare=1:QOS='normal'
+Parent - 'root'
+Account - 'physics':Description='light: colour #1':Fairshare=3:GrpTRES=gres/gpu=4,billing=9:MaxWallDurationPerJob=60
+Account - '1001':Description='b':MaxJobs=4
+Parent - 'physics'
+Account - 'no'
+Parent - 'no'
+User - '77':DefaultAccount='no':Fairshare=1
+User - 'ada':DefaultAccount='no':Fairshare=5
+"""
+
 
 class TestConfiguration:
     def test_a_run_takes_the_files_and_unused_lines_are_listed(
@@ -476,6 +497,40 @@ class TestConfiguration:
         Path("jobs.csv").write_text("name,time,num_replicas,duration,queue\na,0,4,600,short\nb,0,4,60,long\n")
         words = ["--config-dir", "conf", "cluster=big-one", "policy=big-one", "workload.path=jobs.csv", "-o", "out"]
         assert main(["run", *words]) == 0
+
+    def test_accounts_of_a_dump_become_those_of_the_policy(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("slurm.conf").write_text(CONF_OF_ACCOUNTS)
+        Path("dump.txt").write_text(DUMP)
+        words = ("twin", "config", "slurm.conf", "--accounts", "dump.txt", "-o", "conf")
+        text = printed(capsys, *words)
+        assert "priority_decay_half_life=0, 3 accounts with 2 users\n" in text
+        assert "Slurm ignores limits of accounts without AccountingStorageEnforce=limits" in text
+        assert "AccountingStorageEnforce=associations" not in text
+        assert "  dump.txt, line 4: account physics: GrpTRES=billing=9:MaxWallDurationPerJob=60\n" in text
+        policy = Path("conf/policy/site.yaml").read_text()
+        for line in (
+            "  physics: {fairshare: 3, GrpTRES: {gpu: 4}}",
+            '  "1001": {MaxJobs: 4}',
+            '  "no": {parent: physics, users: {"77": 1, ada: 5}}',
+        ):
+            assert f"{line}\n" in policy
+
+        # Each job has half of the GPUs, and `physics` may hold half of them: its jobs run one after another.
+        Path("jobs.csv").write_text(
+            "name,time,num_replicas,duration,user\na,0,4,600,77\nb,0,4,600,ada\nc,0,4,600,eve\n"
+        )
+        run = ["run", "--config-dir", "conf", "cluster=site", "policy=site", "workload.path=jobs.csv", "-o", "out"]
+        assert main(run) == 0
+        jobs = pd.read_parquet("out/jobs.parquet").set_index("job")
+        first, second = sorted((jobs.loc["a"], jobs.loc["b"]), key=lambda job: job["start_time"])
+        assert second["start_time"] >= first["completion_time"]
+        assert jobs.loc["c", "start_time"] < first["completion_time"]
+
+        Path("slurm.conf").write_text(CONF_OF_ACCOUNTS.replace("associations", "limits"))
+        assert "Slurm ignores" not in printed(capsys, *words)
 
     def test_a_single_partition_needs_no_queues(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

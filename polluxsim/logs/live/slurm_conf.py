@@ -1,4 +1,4 @@
-"""Read slurm.conf, gres.conf and the output of `sacctmgr dump`, and remember which lines are not used.
+"""Read slurm.conf and gres.conf, and remember which lines are not used.
 
 Keys on nodes and partitions are compared in small letters. A line with the name DEFAULT states defaults for the later
 lines of its kind.
@@ -73,8 +73,8 @@ def lines_of(path: Path) -> Iterator[Line]:
         parts = []
 
 
-def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None) -> SlurmConf:
-    """Return what slurm.conf, and perhaps gres.conf and an output of `sacctmgr dump`, state.
+def read_conf(path: Path, gres: Path | None = None) -> SlurmConf:
+    """Return what slurm.conf, and perhaps gres.conf, state.
 
     Raise InvalidInputError if a file cannot be read, a line of slurm.conf is neither KEY=VALUE nor an include, the list
     of nodes of a line cannot be read, or there are no nodes.
@@ -115,9 +115,6 @@ def read_conf(path: Path, gres: Path | None = None, accounts: Path | None = None
     types = _types_in_gres(gres, conf) if gres is not None else {}
     for name, fields in nodes:
         conf.nodes.append(_node(name, fields, conf.partitions, types.get(name, "")))
-    # No line on accounts is used, so that all are listed.
-    if accounts is not None:
-        conf.unused += [Unused(accounts.name, *line) for line in lines_of(accounts)]
     return conf
 
 

@@ -31,10 +31,15 @@ CONFIG_NAMES = {
     "prioritytype": "priority_type", "priorityweightjobsize": "priority_weight_job_size",
     "priorityweightage": "priority_weight_age", "priorityfavorsmall": "priority_favor_small",
     "prioritymaxage": "priority_max_age", "prioritycalcperiod": "priority_calc_period",
+    "priorityweightfairshare": "priority_weight_fairshare", "prioritydecayhalflife": "priority_decay_half_life",
 }  # fmt: skip
 """Parameters of the policy by the keys of slurm.conf in small letters. SchedulerParameters has further ones."""
 
-IN_MINUTES = ("priority_max_age", "priority_calc_period")  # parameters that slurm.conf states as a time, like 7-0
+IN_MINUTES = (
+    "priority_max_age",
+    "priority_calc_period",
+    "priority_decay_half_life",
+)  # parameters that slurm.conf states as a time, like 7-0
 FLAGS = ("bf_running_job_reserve", "assoc_limit_stop")  # parameters that are true if they stand alone
 
 
@@ -78,6 +83,9 @@ def _value(name: str, text: str) -> Any:
     if name == "priority_favor_small":
         return text.lower() in ("yes", "1", "true")
     if name in IN_MINUTES:
+        # Only the half-life may be 0: usage never halves.
+        if name == "priority_decay_half_life":
+            return minutes(text) // 60
         return max(minutes(text) // 60, 1)
     # scontrol prints units behind numbers, like "30 sec".
     match = re.match(r"\d+", text)
