@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from polluxsim.statistics.forks import CHANGES
 from polluxsim.statistics.frames import Row, settings_in
 from polluxsim.statistics.groups import REPLICATES, Settings, is_named, names_of, no_baseline
 
@@ -45,12 +46,14 @@ def baselines(
 
 def _first_of_workload(settings: Mapping[str, Settings], pooled: Sequence[str]) -> dict[str, str]:
     """Return the first label with the same workload for each label, given the settings by label."""
+    changes_of_forks = set(CHANGES.values())
     first_labels: dict[str, str] = {}  # by workload
     baseline_of_label = {}
     for label, values in settings.items():
         workload = {}
         for key in sorted(values):
-            if key.startswith("workload.") and key not in pooled:
+            # A fork that adds or removes jobs is compared with the run that it was forked from.
+            if key.startswith("workload.") and key not in pooled and key not in changes_of_forks:
                 workload[key] = values[key]
         baseline_of_label[label] = first_labels.setdefault(repr(workload), label)
     return baseline_of_label

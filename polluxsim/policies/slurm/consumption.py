@@ -37,7 +37,7 @@ def needs(gpus: int, num_tasks: int, stated: StatedConsumption, parameters: Para
     >>> defaults = Parameters(def_cpu_per_gpu=8, def_mem_per_gpu=32000, select_type_parameters="CR_Core_Memory")
     >>> needs(2, 1, NOTHING, defaults)
     Needs(cpus=16, memory=64000)
-    >>> needs(2, 1, Stated(cpus=40, memory=100000), defaults)
+    >>> needs(2, 1, StatedConsumption(cpus=40, memory=100000), defaults)
     Needs(cpus=40, memory=100000)
     >>> needs(2, 1, NOTHING, Parameters())
     Needs(cpus=1, memory=0)

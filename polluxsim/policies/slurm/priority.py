@@ -28,8 +28,8 @@ def job_size(request: Request, nodes: Sequence[Node], *, favours_small: bool = F
 
     GPUs do not count. (Measured; source: priority_multifactor, `PriorityWeightJobSize` and `PriorityFavorSmall`.)
 
-    >>> from polluxsim.policies.slurm.values import Part
-    >>> size = job_size(Request((Part(2, 4, 1),)), [Node(4, 64)] * 4)
+    >>> from polluxsim.policies.slurm.values import NodePart
+    >>> size = job_size(Request((NodePart(2, 4, 1),)), [Node(4, 64)] * 4)
     >>> int(10_000 * size)
     2539
     """

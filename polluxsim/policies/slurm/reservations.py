@@ -24,7 +24,7 @@ def opening(job: PendingJob, start: int, up: NodeSet, reservations: Iterable[Slu
     """Return which of the nodes that are up reservations leave to a job in [start, start + limit).
 
     >>> from polluxsim.policies.slurm.values import Request
-    >>> maintenance = Reservation("m", 0b01, start=100, end=200)
+    >>> maintenance = SlurmReservation("m", 0b01, start=100, end=200)
     >>> opening(PendingJob("a", Request(), 60), 50, 0b11, [maintenance])
     Opening(nodes=2, later=201)
     >>> opening(PendingJob("a", Request(), 60, reservation="m"), 50, 0b11, [maintenance])

@@ -104,7 +104,7 @@ class Windows:
 def _split(window: FreeWindow, *times: int) -> list[FreeWindow]:
     """Return the pieces of a window between rising times.
 
-    >>> _split(Window(0, 60, 1), 20, 80)
+    >>> _split(FreeWindow(0, 60, 1), 20, 80)
     [Window(begin=0, end=20, nodes=1), Window(begin=20, end=60, nodes=1)]
     """
     pieces: list[FreeWindow] = []
