@@ -56,6 +56,9 @@ def write_configuration(conf: Path, folder: Path, gres: Path | None = None, acco
     of_site = read.nodes if has_several else [node._replace(partitions=()) for node in read.nodes]
     nodes = node_list(conf.name, of_site)
     unused = [*read.unused, *dump.unused]
+    used_keys = [*CONFIG_NAMES, "clustername"]
+    if dump.accounts:
+        used_keys.append(ENFORCE)
     # SchedulerParameters has many parameters in one value, of which some may be used and others not.
     of_conf = stated({key: value for key, (_, value) in read.settings.items()})
     parameters = dict(of_conf.values)
@@ -63,7 +66,7 @@ def write_configuration(conf: Path, folder: Path, gres: Path | None = None, acco
         if key.lower() == "schedulerparameters":
             if of_conf.unused:
                 unused.append(Unused(conf.name, line.number, f"{key}={','.join(of_conf.unused)}"))
-        elif key.lower() not in (*CONFIG_NAMES, "clustername") and not (dump.accounts and key.lower() == ENFORCE):
+        elif key.lower() not in used_keys:
             unused.append(Unused(conf.name, *line))
     tiers = {partition.name: partition.tier for partition in read.partitions if partition.tier != 1}
     if tiers:
@@ -111,7 +114,7 @@ def _policy_yaml(source: str, parameters: dict[str, Any]) -> str:
             if name == "accounts":
                 lines.append(f"{name}: # {comment}")
                 for account, entry in parameters[name].items():
-                    lines.append(f"  {_key(account)}: {_flow(entry)}")
+                    lines.append(f"  {_word(account)}: {_flow(entry)}")
                 continue
             lines.append(f"{name}: {_flow(parameters[name])} # {comment}")
         else:
@@ -124,18 +127,18 @@ def _flow(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
-    return _key(value) if isinstance(value, str) else str(value)
+        return "{" + ", ".join(f"{_word(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    return _word(value) if isinstance(value, str) else str(value)
 
 
-def _key(word: str) -> str:
+def _word(word: str) -> str:
     """Return a word in YAML, with quotes if YAML may read it as something else, like a number or a truth value.
 
-    >>> _key("lab-1"), _key("1001"), _key("no")
+    >>> _word("lab-1"), _word("1001"), _word("no")
     ('lab-1', '"1001"', '"no"')
     """
     is_plain = re.fullmatch(r"[A-Za-z][\w/.-]*", word, re.ASCII) and word.lower() not in SPECIAL_WORDS
-    return word if is_plain else json.dumps(word)
+    return word if is_plain else json.dumps(word, ensure_ascii=False)
 
 
 def _write(path: Path, text: str) -> None:

@@ -35,11 +35,9 @@ CONFIG_NAMES = {
 }  # fmt: skip
 """Parameters of the policy by the keys of slurm.conf in small letters. SchedulerParameters has further ones."""
 
-IN_MINUTES = (
-    "priority_max_age",
-    "priority_calc_period",
-    "priority_decay_half_life",
-)  # parameters that slurm.conf states as a time, like 7-0
+IN_MINUTES = ("priority_max_age", "priority_calc_period", "priority_decay_half_life")
+"""Parameters in minutes that slurm.conf states as a time, like 7-0."""
+
 FLAGS = ("bf_running_job_reserve", "assoc_limit_stop")  # parameters that are true if they stand alone
 
 
