@@ -105,7 +105,7 @@ def _split(window: FreeWindow, *times: int) -> list[FreeWindow]:
     """Return the pieces of a window between rising times.
 
     >>> _split(FreeWindow(0, 60, 1), 20, 80)
-    [Window(begin=0, end=20, nodes=1), Window(begin=20, end=60, nodes=1)]
+    [FreeWindow(begin=0, end=20, nodes=1), FreeWindow(begin=20, end=60, nodes=1)]
     """
     pieces: list[FreeWindow] = []
     rest = window
