@@ -37,10 +37,7 @@ def add_twin_config(parser: ArgumentParser) -> None:
         "Read the configuration of a Slurm installation, and write its nodes, the parameters of its schedulers, and "
         "its accounts as configurations of a simulation. The command lists the lines that it does not use."
     )
-    parser.epilog = (
-        "Example: polluxsim twin config slurm.conf -o conf\n"
-        "Example: polluxsim twin config slurm.conf --accounts dump.txt -o conf"
-    )
+    parser.epilog = "Example: polluxsim twin config slurm.conf --accounts dump.txt -o conf"
     parser.add_argument("source", type=path, metavar="SLURM.CONF", help="configuration of Slurm")
     add_option(parser, "gres")
     add_option(parser, "accounts")

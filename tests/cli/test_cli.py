@@ -632,7 +632,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     commands = re.findall(r"^    (\w+) ", shown, re.MULTILINE)
     assert commands == [name for names in PURPOSES.values() for name in names]
     assert set(commands) == {name.partition(" ")[0] for name in COMMANDS}
-    assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 5  # what they are for
+    assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 4  # what they are for
     helped = in_process("--help", "cluster/failures=drawn", "policy=scaled", "cluster=elastic")
     assert "    rate: ???                     failures of a node in 1,000 node-days\n" in helped.stdout
     assert "  idle_time: 600.0                time without need after which nodes are released [s]\n" in helped.stdout
