@@ -14,7 +14,7 @@ import polluxsim
 from polluxsim.common.shipped import shipped
 from polluxsim.workloads.workload import Job
 
-PAGE = 65
+PAGE = 60
 LONGER = {
     "AntMan": "GPUs by number, reserved one by one",
     "DominantResourceFairness": "filling by owner over a table of waiting jobs, and rejection of jobs that never fit",

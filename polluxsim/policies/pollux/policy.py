@@ -231,14 +231,7 @@ class PolluxByRemaining(Pollux):
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
         # Remaining time on the fair share. It is unknown for a job that has not run, and for the jobs of an application
         # of which no job has run. Such a job gets the middle rank.
-        works = [self._work(job) for job in jobs]
-        times_left_of_jobs = []
-        for work, fair_goodput in zip(works, goodputs, strict=True):
-            time_left = nan
-            if work and fair_goodput:
-                time_left = work / fair_goodput
-            times_left_of_jobs.append(time_left)
-        times_left = np.array(times_left_of_jobs)
+        times_left = _times_left([self._work(job) for job in jobs], goodputs)
         is_finite = np.isfinite(times_left)
         middle = 1.0  # any time will do if all are unknown
         if is_finite.any():
@@ -262,3 +255,14 @@ class PolluxByRemaining(Pollux):
             return self._estimates.left(job)
         batch_size = job.oracle.application.init_batch_size
         return job.oracle.remaining_iterations(batch_size) * batch_size
+
+
+def _times_left(works: Sequence[float | None], goodputs: Sequence[float | None]) -> NDArray[np.float64]:
+    """Return the times that jobs need for their works at their goodputs [s], shape (J,); nan if one is unknown or 0."""
+    times_left = []
+    for work, goodput in zip(works, goodputs, strict=True):
+        time_left = nan
+        if work and goodput:
+            time_left = work / goodput
+        times_left.append(time_left)
+    return np.array(times_left)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
@@ -183,14 +184,13 @@ class Conservative(Backfill):
                 valid_until = view.time
         some_wait = len(started) < len(view.waiting)
         is_waiting_for_ends = self._reserved is not None or some_wait
-        limits = self._limits
         view.limits.take_note(view.jobs, started, others_keep=True)
         return Decision(
             started,
             others_keep=True,
             valid_until=valid_until,
             outdated_by=Change.JOBS_OR_NODES if is_waiting_for_ends else Change.ARRIVAL,
-            explain=lambda jobs: _reasons(view, started, reserved, limits, jobs),
+            explain=partial(_reasons, view, started, reserved, self._limits),
         )
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
