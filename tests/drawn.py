@@ -25,8 +25,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.contract.policy import Policy, traits_of
 from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
 from polluxsim.policies.ordered.attained_service import Gittins, LeastAttainedService, Tiresias, TiresiasL

@@ -13,10 +13,9 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Tenant
 from polluxsim.hardware.checkpoints import Checkpoints
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
-from polluxsim.hardware.outages import Outage
 from polluxsim.hardware.placements import JobId
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.models.efficiency import GradientStatistics

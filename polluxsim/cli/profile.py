@@ -27,7 +27,8 @@ def add_profile_fit(parser: ArgumentParser) -> None:
 
 def _fit(options: Namespace) -> None:
     """Fit and write profile cards, and print the errors of the fit."""
-    from polluxsim.applications.card_files import fit_cards, write_cards
+    from polluxsim.applications.card_files import fit_cards
+    from polluxsim.applications.card_writing import write_cards
     from polluxsim.look.fitted_speed import error_table
 
     if options.figure is not None:
@@ -88,7 +89,7 @@ def add_profile_card(parser: ArgumentParser) -> None:
 
 def _card(options: Namespace) -> None:
     """Compute and write a profile card, and print on which GPU types the model runs."""
-    from polluxsim.applications.card_files import write_card
+    from polluxsim.applications.card_writing import write_card
     from polluxsim.applications.transformer import Training, transformer_card
 
     if options.output.suffix != ".yaml":

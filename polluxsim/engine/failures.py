@@ -13,7 +13,7 @@ from polluxsim.common.durations import HOUR, NODE_DAYS
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.common.values import NonNegativeInt, PositiveInt, Range
 from polluxsim.common.written import Seconds, takes_settings
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import MOST_SECONDS
 
 Draw = Callable[[int], Sequence[float]]

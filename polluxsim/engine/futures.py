@@ -14,7 +14,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.state import State
 from polluxsim.engine.submissions import Submissions
 from polluxsim.engine.tables import in_order
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import JobId
 from polluxsim.workloads.workload import Job
 

@@ -12,8 +12,7 @@ from polluxsim.common.instants import has_come
 from polluxsim.engine.clock import Event, Rank, Stream, uniforms
 from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.state import State
-from polluxsim.hardware.clusters import Repairs
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Outage, Repairs
 from polluxsim.records.results import Status
 
 

@@ -17,7 +17,7 @@ from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import GroundTruth, SpeedCache
 from polluxsim.hardware.checkpoints import failure_rate
-from polluxsim.hardware.clusters import Cluster, partitions_of_queue
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.node_shapes import (
     ANYWHERE,
@@ -28,6 +28,7 @@ from polluxsim.hardware.node_shapes import (
     shape_in_words,
     shape_of,
 )
+from polluxsim.hardware.placements import partitions_of_queue
 from polluxsim.models.known_duration import PlannedProfile, RigidProfile, ScalingProfile, Speeds
 from polluxsim.models.profile import Profile, sensitivity_of
 from polluxsim.models.sensitivity import Sensitivity

@@ -40,9 +40,8 @@ from polluxsim.engine.sharing import losses_by, tenant_of
 from polluxsim.engine.tables import JobTables, in_order
 from polluxsim.engine.truth import MixedTrainingSpeed
 from polluxsim.engine.views import ViewValidity
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.hosts import Host, Hosted, with_gpus
-from polluxsim.hardware.outages import Outage
 from polluxsim.hardware.placements import Gpus, JobId
 from polluxsim.records.results import BeforeRun, Status
 from polluxsim.workloads.workload import Job

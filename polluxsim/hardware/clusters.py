@@ -3,31 +3,56 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise, repeat
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, bad_line, invalid_setting, short
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.common.values import NonNegativeFloat, PositiveInt, Range
 from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
-from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
-from polluxsim.hardware.outages import Outages
+from polluxsim.hardware.hosts import HOST_COLUMNS, Host, host_of_row, host_settings, read_host, shares_of
+from polluxsim.hardware.placements import partitions_of_queue
 
 MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
 
 
-def partitions_of_queue(queue: str | None) -> list[str]:
-    """Return the partitions that a queue names, like those of `sbatch --partition=gpu,short`.
+class Outage(NamedTuple):
+    """A time in which nodes are down."""
 
-    >>> partitions_of_queue("gpu,short"), partitions_of_queue(None)
-    (['gpu', 'short'], [''])
+    nodes: tuple[int, ...]  # numbers of the nodes
+    start: float  # [s on the clock of the workload]
+    duration: float  # [s]; ∞ if the nodes do not come up again
+    kind: str  # cause, one word
+    warning: float = 0.0  # time between the announcement and the start [s]
+    is_repair: bool = False  # whether a repair crew is needed, and a spare node can replace a node
+    drain: float = 0.0  # time before the start in which the nodes start no jobs [s]
+
+
+class Outages(Protocol):
+    """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number.
+
+    A source with a last outage has an attribute `recurs`, which is False.
     """
-    return (queue or "").split(",")
+
+    def units(self, num_nodes: int) -> Iterable[int]:
+        """Return the units of a cluster with this number of nodes.
+
+        A larger cluster has the same units and additional ones.
+
+        Raise InvalidInputError if the cluster has fewer nodes than the source.
+        """
+
+    def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
+        """Return the next outage of a unit, or None.
+
+        `number` is the number of its outages so far. `since` is the end of the last outage, and 0 before the first [s].
+        `draw` returns a given number of random numbers in (0, 1), which are always the same for an outage.
+        """
 
 
 @takes_settings("cluster.repairs")
@@ -421,7 +446,6 @@ def _partitions_of(kinds: Sequence[_Kind]) -> dict[str, tuple[int, ...]]:
 
 
 NODE_COLUMNS = ("gpu", "model")
-HOST_COLUMNS = ("cpu_milli", "memory_mib")
 
 
 def cluster_of_file(
@@ -469,10 +493,5 @@ def cluster_of_file(
         spot=spot,
         repairs=repairs,
         node_types=NodeTypes(node_types),
-        hosts=tuple(map(_host_of_row, ordered_rows)) if hosts else (),
+        hosts=tuple(map(host_of_row, ordered_rows)) if hosts else (),
     )
-
-
-def _host_of_row(row: Row) -> Host:
-    """Return the CPUs and memory of a node in a list of nodes."""
-    return Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from polluxsim.common.errors import invalid_setting
+from polluxsim.common.tables import Row
 from polluxsim.common.values import Range, check
 from polluxsim.hardware.placements import Placement
 
@@ -106,3 +107,11 @@ def read_host(settings: Any) -> Host:
 def host_settings(host: Host) -> dict[str, float]:
     """Return the CPUs and memory of a node in the form that `read_host` reads."""
     return {name: value for name, value in host._asdict().items() if value < UNLIMITED}
+
+
+HOST_COLUMNS = ("cpu_milli", "memory_mib")  # of a list of nodes
+
+
+def host_of_row(row: Row) -> Host:
+    """Return the CPUs and memory of a node in a list of nodes. Raise InvalidInputError if a number is invalid."""
+    return Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB)

@@ -87,3 +87,12 @@ def placement_from_nodes(nodes: Iterable[int]) -> Placement:
     ((3, 2), (5, 1))
     """
     return tuple((node, len(list(run))) for node, run in groupby(nodes))
+
+
+def partitions_of_queue(queue: str | None) -> list[str]:
+    """Return the partitions that a queue names, like those of `sbatch --partition=gpu,short`.
+
+    >>> partitions_of_queue("gpu,short"), partitions_of_queue(None)
+    (['gpu', 'short'], [''])
+    """
+    return (queue or "").split(",")

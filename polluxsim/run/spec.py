@@ -17,7 +17,7 @@ from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.shipped import shipped
 from polluxsim.common.values import OneOf, PositiveInt, check
 from polluxsim.common.written import settings_as_declared
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import JobId
 from polluxsim.records.storage import flat
 from polluxsim.run.building import MISSING, missing

@@ -27,10 +27,10 @@ from polluxsim.applications.card import (
     SyncTimes,
     place_in_use,
 )
-from polluxsim.applications.card_files import read_card, read_cards, write_card
+from polluxsim.applications.card_files import read_card, read_cards
 from polluxsim.applications.card_fit import best_cuts, fit_card, placement_errors
 from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile, placement_class
-from polluxsim.applications.card_text import card_text
+from polluxsim.applications.card_writing import card_text, write_card
 from polluxsim.applications.measured import MeasuredProfile, ProfileRangeError
 from polluxsim.applications.osdi21 import read_described, read_profiles
 from polluxsim.cli.main import main

@@ -21,8 +21,7 @@ from polluxsim.common.errors import InvalidAllocationError, InvalidBatchSizeErro
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, run_to_end, simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.placements import BatchChoice, num_replicas
 from polluxsim.look.batch_choosers import BatchChoosers
 from polluxsim.look.report.payload import changes_by_policy

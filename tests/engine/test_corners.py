@@ -20,8 +20,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.engine.truth import GroundTruth
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.contract.view import ClusterView

@@ -18,8 +18,7 @@ from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.placements import Allocation
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.contract.policy import Policy

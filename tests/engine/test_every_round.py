@@ -16,8 +16,7 @@ from polluxsim.checks.worlds import Listed
 from polluxsim.common.errors import TurnError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import MOST_LINES, ClusterView
 from polluxsim.policies.ordered.classic import Fifo

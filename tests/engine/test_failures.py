@@ -40,8 +40,7 @@ from polluxsim.engine.outages import Workshop
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.checkpoints import Checkpoints, young_daly
-from polluxsim.hardware.clusters import Cluster, Repairs
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage, Repairs
 from polluxsim.metrics.rounds import every_round
 from polluxsim.metrics.summary import shares_of_gpu_time
 from polluxsim.policies.contract.view import ClusterView, Decision

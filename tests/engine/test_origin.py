@@ -14,8 +14,7 @@ from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, run_to_end, simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.elastic.cluster_size import Forecast, Scaled
 from polluxsim.policies.ordered.classic import Fifo

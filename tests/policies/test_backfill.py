@@ -19,8 +19,7 @@ from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Changes, ClusterView, Decision, JobSnapshot, Oracle, SharedGpus

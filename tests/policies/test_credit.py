@@ -17,8 +17,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.contract.policy import traits_of
 from polluxsim.policies.reserving.multifactor import Multifactor
 from polluxsim.policies.sharing.gandiva import Gandiva

@@ -22,8 +22,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, run_to_end, simulate
 from polluxsim.hardware.checkpoints import Checkpoints
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.side_by_side import compared_cells
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import Summary, summarise

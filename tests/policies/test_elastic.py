@@ -16,8 +16,7 @@ from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.view import Changes

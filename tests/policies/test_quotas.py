@@ -21,8 +21,7 @@ from polluxsim.checks.worlds import Listed, World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.policy import Policy

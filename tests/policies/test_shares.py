@@ -16,8 +16,7 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.outages import Outage
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.typed import rules
 from polluxsim.policies.typed.linear_programmes import Polytope, Solver, TypedDemand, centre
 from polluxsim.policies.typed.rounds import RoundsOfShares

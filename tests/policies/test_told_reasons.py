@@ -10,10 +10,9 @@ from polluxsim.checks.worlds import PROFILES
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
-from polluxsim.hardware.outages import Outage
 from polluxsim.look.why.sentences import sentence
 from polluxsim.models.stages import Stages
 from polluxsim.policies.contract.policy import Policy

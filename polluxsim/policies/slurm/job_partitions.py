@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from polluxsim.hardware.clusters import partitions_of_queue
+from polluxsim.hardware.placements import partitions_of_queue
 from polluxsim.policies.slurm.values import PendingJob
 
 

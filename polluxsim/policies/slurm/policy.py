@@ -15,9 +15,9 @@ import numpy as np
 
 from polluxsim.common.values import NonNegativeInt, OneOf, PositiveFloat
 from polluxsim.common.written import Name, takes_settings
-from polluxsim.hardware.clusters import Cluster, partitions_of_queue
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import Host
-from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.hardware.placements import JobId, Placement, partitions_of_queue
 from polluxsim.policies.contract.policy import Policy
 from polluxsim.policies.contract.settings import check_names, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Traits

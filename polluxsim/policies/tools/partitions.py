@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among
-from polluxsim.hardware.clusters import partitions_of_queue
-from polluxsim.hardware.placements import JobId
+from polluxsim.hardware.placements import JobId, partitions_of_queue
 from polluxsim.policies.contract.policy import Allocates
 from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.tools.ledger import queue_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polluxsim.common.durations import length
-from polluxsim.hardware.clusters import partitions_of_queue
+from polluxsim.hardware.placements import partitions_of_queue
 from polluxsim.policies.slurm.association_limits import AssociationLimits, JobOwner
 from polluxsim.policies.slurm.backfill import ExpectedStart, backfill
 from polluxsim.policies.slurm.consumption import Needs, StatedConsumption, needs

@@ -1,14 +1,42 @@
-"""The text of the file of a profile card."""
+"""Write profile cards as YAML files, which `card_files` reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import yaml
 
 from polluxsim.applications.card import Card, OtherType
-from polluxsim.applications.card_figures import FORMAT, GRAD, LIMITS, LOSSES, SYNC, Figure
+from polluxsim.applications.card_files import FORMAT, GRAD, LIMITS, LOSSES, SYNC, Figure, read_card
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.files import atomic_write
+
+
+def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:
+    """Write cards, by file name, as YAML files into a folder, which is created if necessary; return their paths.
+
+    Raise InvalidInputError as `write_card` does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return [write_card(card, folder / f"{name}.yaml") for name, card in cards.items()]
+
+
+def write_card(card: Card, path: Path) -> Path:
+    """Write a card and return the path; equal cards give equal bytes.
+
+    Raise InvalidInputError, and write nothing, if a figure is out of the range in which `read_card` reads it.
+    """
+    with atomic_write(path) as temporary:
+        temporary.write_text(card_text(card), encoding="utf-8", newline="\n")
+        # A fit of poor measurements can give figures that no card may have.
+        try:
+            read_card(temporary)
+        except InvalidInputError as error:
+            problem = str(error).removeprefix(str(temporary))
+            raise InvalidInputError(f"{path}: the card would be invalid, and is not written{problem}") from None
+    return path
 
 
 def card_text(card: Card) -> str:
