@@ -93,7 +93,7 @@ GROUPS: Mapping[str, Group] = {
     for group, summary in {
         "evolve": "let programs write policies, and score them",
         "log": "import a cluster's log, replay it, or judge forecasts",
-        "twin": "estimate when the jobs of a running Slurm start",
+        "twin": "estimate when its jobs start",
         "profile": "fit profile cards, or compute one",
         "paper": "compare with published numbers",
     }.items()
@@ -122,15 +122,18 @@ PURPOSES = {
 def overview() -> str:
     """Return the help of polluxsim: a line for each command or group, by purpose.
 
-    The help text fits on a screen of 24 lines.
+    The help text fits on a screen of 24 lines. A purpose with a single command therefore stands on the command's line.
     """
-    lines = ["usage: polluxsim COMMAND [--help | OPTION ...]"]
+    lines = ["usage: polluxsim COMMAND [OPTION ...]; 'polluxsim COMMAND --help' prints options"]
     for purpose, names in PURPOSES.items():
+        summaries = {name: (GROUPS.get(name) or COMMANDS[name]).summary for name in names}
+        if len(names) == 1:
+            lines.append(f"{purpose}: {names[0]} - {summaries[names[0]]}")
+            continue
         lines.append(f"{purpose}:")
-        for name in names:
-            command = GROUPS.get(name) or COMMANDS[name]
-            lines.append(_line(name, command.summary))
-    return "\n".join([*lines, "'polluxsim COMMAND --help' prints the options of a command."])
+        for name, summary in summaries.items():
+            lines.append(_line(name, summary))
+    return "\n".join(lines)
 
 
 def of_group(group: str) -> str:
